@@ -1,0 +1,37 @@
+// verify_case: runs one Case on one backend and compares it with the float64 reference.
+//
+// The call goes through the public API (make_plan, Plan::run) with poisoned outputs and a poisoned
+// workspace of exactly the size asked for. A backward Case runs forward first and hands backward
+// its out and lse, as a user does. Every element must lie within the bound of case/tolerance.h;
+// NaN and infinities must stand exactly where the reference has them; no byte that the call does
+// not own may change (docs/numerics.md, docs/testing.md). Long problems are checked on a sample of
+// rows and keys that always holds the first, the last and some neighbours of tile edges.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "case/case.h"
+
+namespace tilewise {
+
+struct TensorVerdict {
+  std::string name;        // "out", "lse", "d_q", ...
+  double worst_ratio = 0;  // largest error / bound; 1 is the limit
+  std::string where;       // index of the worst element, "[b=0, row=5, head=1, 7]"
+  int64_t checked = 0;     // elements compared
+};
+
+struct Verdict {
+  bool passed = false;
+  bool supported = true;  // false: the backend refused; failures holds its reasons
+  std::vector<TensorVerdict> tensors;
+  std::vector<std::string> failures;  // one text each; empty when passed
+  std::string rerun;                  // tilewise check "CASE" --backend cpu
+  double worst_ratio() const;
+};
+
+// Throws Error only for a Case that makes no sense; whatever the backend throws is a failure.
+Verdict verify_case(const Case& c, const std::string& backend);
+
+}  // namespace tilewise
