@@ -90,7 +90,8 @@ typedef struct tw_options {
 } tw_options;
 
 #ifdef __cplusplus
-#define TW_TENSORS_INIT {sizeof(tw_tensors)}
+#define TW_TENSORS_INIT \
+  {sizeof(tw_tensors), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}
 #else
 #define TW_TENSORS_INIT {.struct_bytes = sizeof(tw_tensors)}
 #endif
