@@ -1,5 +1,6 @@
 // check(): every user-facing rule about presence, dtypes, devices, shapes, strides and options. The
 // first broken rule throws; nothing has been touched by then. Rows of docs/contracts.md.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -297,19 +298,19 @@ void check_strides(const Problem& problem, Arg arg) {
   }
 }
 
+// Products that later code forms without looking: elements of a tensor, rows and heads of the batch.
 void check_counts(const Problem& problem) {
-  // Products that later code forms without looking: rows, pairs of a head, heads of the batch.
-  const auto operation = operation_of(problem);
-  int64_t heads = 0;
-  int64_t rows = 0;
+  const auto at_least_one = [](int64_t a, int64_t b) { return std::max({a, b, int64_t{1}}); };
+  const int64_t batch = problem.packed ? 1 : at_least_one(problem.batch, 1);
+  const int64_t len = problem.packed ? at_least_one(problem.total_q, problem.total_kv)
+                                     : at_least_one(problem.q_len, problem.kv_len);
+  const int64_t heads = at_least_one(problem.q_heads, problem.kv_heads);
   int64_t elements = 0;
-  const int64_t len = problem.q_len > problem.kv_len ? problem.q_len : problem.kv_len;
-  if (__builtin_mul_overflow(problem.batch > 0 ? problem.batch : 1,
-                             problem.q_heads > 0 ? problem.q_heads : 1, &heads) ||
-      __builtin_mul_overflow(heads, len > 0 ? len : 1, &rows) ||
-      __builtin_mul_overflow(rows, kMaxHeadDim, &elements) || elements > kMaxExtent) {
-    throw_invalid(operation, "batch * q_heads * max(q_len, kv_len)", "too large",
-                  "below 2^52 rows", "");
+  if (__builtin_mul_overflow(batch, heads, &elements) ||
+      __builtin_mul_overflow(elements, len, &elements) ||
+      __builtin_mul_overflow(elements, kMaxHeadDim, &elements) || elements > kMaxExtent ||
+      problem.q_len > kMaxExtent / kMaxHeadDim || problem.kv_len > kMaxExtent / kMaxHeadDim) {
+    throw_invalid(operation_of(problem), "batch * heads * len", "too large", "below 2^52 rows", "");
   }
 }
 
@@ -376,12 +377,12 @@ void check(const Problem& problem) {
   check_ranges(problem);
   problem.packed ? check_packed_shapes(problem) : check_dense_shapes(problem);
   check_head_vectors(problem);
+  check_counts(problem);  // before strides, whose rules multiply sizes
   for (int i = 0; i < kArgCount; ++i) {
     if (problem.layouts[static_cast<size_t>(i)].given()) {
       check_strides(problem, static_cast<Arg>(i));
     }
   }
-  check_counts(problem);
   check_mask(problem);
   check_options(problem);
 }
