@@ -8,13 +8,14 @@
 // should not have been, and what was not written. docs/case.md lists layouts and data.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "case/case.h"
 #include "case/guarded.h"
+#include "case/layout.h"
 #include "problem.h"
 #include "tilewise/tilewise.hpp"
 
@@ -35,30 +36,37 @@ class CaseTensors {
 
   // Everything that is wrong with the memory after the calls so far: a changed input, canary, gap
   // or row past the end; an output element still unwritten. Looks at the gradients only when
-  // backward has run. At most a few texts for each tensor. Empty = all is well.
+  // backward has run. One text for each kind of damage to each allocation. Empty = all is well.
   std::vector<std::string> violations(Direction ran) const;
 
   // Poisons the outputs again, for another run.
   void poison_outputs();
+  // A copy of all output memory, gaps included, to compare runs bit by bit.
+  std::vector<std::byte> output_bytes() const;
   // Accepts the inputs as they are now: call it after writing to them by hand.
   void seal_inputs();
 
  private:
-  struct Owned {  // one allocation and the views into it
+  struct Allocation {
+    Placement placement;
     Guarded memory;
-    DType dtype = DType::none;
     bool output = false;
-    std::vector<Arg> views;
     uint64_t sealed = 0;  // hash of an input's bytes
   };
-  friend class CaseLayouter;
+  void allocate(Placement placement);
+  void fill_input(const Allocation& allocation) const;
+  void fill_output(Allocation& allocation);
+  void check_output(const Allocation& allocation, std::vector<std::string>& texts) const;
 
   Case case_;
   Options options_;
+  Poison poison_;
   Tensors forward_;
   Tensors backward_;
-  Poison poison_;
-  std::vector<Owned> owned_;
+  std::vector<Allocation> allocations_;
 };
+
+// "[b=0, row=5, head=1, 7]"
+std::string text_of(const ElementIndex& index);
 
 }  // namespace tilewise
