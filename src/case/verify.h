@@ -4,14 +4,17 @@
 // workspace of exactly the size asked for. A backward Case runs forward first and hands backward
 // its out and lse, as a user does. Every element must lie within the bound of case/tolerance.h;
 // NaN and infinities must stand exactly where the reference has them; no byte that the call does
-// not own may change (docs/numerics.md, docs/testing.md). Long problems are checked on a sample of
-// rows and keys that always holds the first, the last and some neighbours of tile edges.
+// not own may change; a second run must give the same bits (backward: with deterministic=1).
+// Long problems are checked on a sample of rows and keys that holds the first, the last and the
+// neighbours of tile edges. docs/numerics.md, docs/testing.md.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "case/case.h"
+#include "case/case_tensors.h"
 
 namespace tilewise {
 
@@ -19,7 +22,9 @@ struct TensorVerdict {
   std::string name;        // "out", "lse", "d_q", ...
   double worst_ratio = 0;  // largest error / bound; 1 is the limit
   std::string where;       // index of the worst element, "[b=0, row=5, head=1, 7]"
-  int64_t checked = 0;     // elements compared
+  double got = 0;          // there
+  double expected = 0;
+  int64_t checked = 0;  // elements compared
 };
 
 struct Verdict {
@@ -33,5 +38,13 @@ struct Verdict {
 
 // Throws Error only for a Case that makes no sense; whatever the backend throws is a failure.
 Verdict verify_case(const Case& c, const std::string& backend);
+
+// The same on tensors that the caller has changed by hand (after seal_inputs()).
+Verdict verify_tensors(CaseTensors& tensors, const std::string& backend);
+
+// One forward or backward call through make_plan and Plan::run with a poisoned workspace of exact
+// size; returns a text when the workspace was overrun, else "". Throws what the call throws.
+std::string run_poisoned(Direction direction, const CaseTensors& tensors,
+                         const std::string& backend);
 
 }  // namespace tilewise

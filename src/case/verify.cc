@@ -1,0 +1,254 @@
+// Running a Case and judging every element of its results.
+#include "case/verify.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "case/tolerance.h"
+#include "problem.h"
+#include "reference/reference.h"
+
+namespace tilewise {
+
+namespace {
+
+using reference::Position;
+using reference::Values;
+
+// Multiplications of the reference that a check may cost; a second or two.
+constexpr double kMostWork = 2e9;
+constexpr size_t kMostFailures = 20;
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+// Positions in [0, longest): ends, neighbours of tile edges, the last of every sequence, and
+// pseudo-random ones up to `count`.
+std::vector<int64_t> sample(const std::vector<int64_t>& lens, int64_t longest, int64_t count) {
+  std::set<int64_t> chosen;
+  const auto add = [&](int64_t at) {
+    if (at >= 0 && at < longest && static_cast<int64_t>(chosen.size()) < count) chosen.insert(at);
+  };
+  for (const int64_t at : {int64_t{0}, longest - 1, int64_t{63}, int64_t{64}, longest / 2,
+                           longest - 2, int64_t{1}, int64_t{127}, int64_t{128}}) {
+    add(at);
+  }
+  for (const int64_t len : lens) add(len - 1);
+  for (uint64_t i = 0; i < static_cast<uint64_t>(4 * count); ++i) {
+    add(static_cast<int64_t>(mix_bits(i) % static_cast<uint64_t>(longest)));
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+reference::Selection select(const Case& c) {
+  reference::Selection selection;
+  const double pair_work = static_cast<double>(c.b * c.hq) * static_cast<double>(c.d + c.dv) *
+                           (c.dir == Direction::backward ? 4.0 : 1.0);
+  if (pair_work * static_cast<double>(c.q) * static_cast<double>(c.kv) <= kMostWork) {
+    return selection;
+  }
+  const auto affordable = [&](int64_t other) {
+    const double rows =
+        kMostWork / 2 / (pair_work * static_cast<double>(std::max<int64_t>(other, 1)));
+    return std::max<int64_t>(4, static_cast<int64_t>(rows));
+  };
+  selection.all_rows = c.q <= affordable(c.kv);
+  selection.all_keys = c.kv <= affordable(c.q);
+  if (!selection.all_rows) selection.rows = sample(c.qlens, c.q, affordable(c.kv));
+  if (!selection.all_keys) selection.keys = sample(c.kvlens, c.kv, affordable(c.q));
+  return selection;
+}
+
+// Offset of an element in any of the tensors.
+int64_t offset_of(bool packed, const Tensor& tensor, const Position& position, int64_t head) {
+  if (tensor.dtype == DType::f32 && tensor.ndim == (packed ? 2 : 3)) {  // lse
+    const size_t first = packed ? 0 : 1;
+    return head * tensor.stride[first] +
+           (packed ? position.packed_row : position.sequence * tensor.stride[0] + position.index);
+  }
+  const size_t first = packed ? 0 : 1;
+  const int64_t row = packed ? position.packed_row : position.index;
+  return (packed ? 0 : position.sequence * tensor.stride[0]) + row * tensor.stride[first] +
+         head * tensor.stride[first + 1];
+}
+
+class Judge {
+ public:
+  Judge(const Case& c, Verdict& verdict) : case_(c), verdict_(verdict) {}
+
+  // values: [positions, heads, columns].
+  void compare(Arg arg, const Tensor& tensor, const std::vector<Position>& positions,
+               int64_t columns, const Values& values) {
+    if (!tensor.given()) return;
+    begin(arg);
+    const auto rows = static_cast<int64_t>(positions.size());
+    const int64_t heads =
+        rows == 0 ? 0 : static_cast<int64_t>(values.value.size()) / rows / columns;
+    size_t next = 0;
+    for (const Position& position : positions) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t first = offset_of(case_.packed(), tensor, position, h);
+        for (int64_t d = 0; d < columns; ++d, ++next) {
+          element(tensor, first + d, values, next, {position.sequence, position.index, h, d});
+        }
+      }
+    }
+    end();
+  }
+
+  void compare_sink(const Tensor& tensor, const Values& values) {
+    if (!tensor.given() || values.value.empty()) return;
+    begin(Arg::d_sink);
+    for (size_t h = 0; h < values.value.size(); ++h) {
+      element(tensor, static_cast<int64_t>(h), values, h, {0, 0, static_cast<int64_t>(h), 0});
+    }
+    end();
+  }
+
+ private:
+  void begin(Arg arg) {
+    current_ = {};
+    current_.name = name_of(arg);
+    misses_ = 0;
+  }
+  void element(const Tensor& tensor, int64_t offset, const Values& values, size_t at,
+               const ElementIndex& index) {
+    const Expected expected{values.value[at], values.low[at], values.high[at]};
+    const double got = reference::read_element(tensor.data, tensor.dtype, offset);
+    const double ratio = error_ratio(tensor.dtype, case_.dtype, expected, got);
+    ++current_.checked;
+    if (!(ratio <= 1)) ++misses_;
+    if (ratio > current_.worst_ratio || (current_.where.empty() && current_.checked == 1)) {
+      current_.worst_ratio = ratio;
+      current_.where = text_of(index);
+      current_.got = got;
+      current_.expected = expected.value;
+    }
+  }
+  void end() {
+    if (misses_ > 0) {
+      verdict_.failures.push_back(
+          current_.name + ": " + std::to_string(misses_) + " of " +
+          std::to_string(current_.checked) + " elements are out of bounds, worst at " +
+          current_.where + ": got " + number(current_.got) + ", expected " +
+          number(current_.expected) + ", " + number(current_.worst_ratio) + " x the bound");
+    }
+    verdict_.tensors.push_back(current_);
+  }
+
+  const Case& case_;
+  Verdict& verdict_;
+  TensorVerdict current_;
+  int64_t misses_ = 0;
+};
+
+void judge_forward(const CaseTensors& tensors, const reference::Selection& selection,
+                   Verdict& verdict) {
+  const Case& c = tensors.text();
+  const Problem problem = make_problem(Direction::forward, tensors.forward(), tensors.options());
+  const reference::Result64 exact = reference::forward(problem, tensors.forward(), selection);
+  Judge judge(c, verdict);
+  judge.compare(Arg::out, tensors.forward().out, exact.rows, c.dv, exact.out);
+  judge.compare(Arg::lse, tensors.forward().lse, exact.rows, 1, exact.lse);
+}
+
+void judge_backward(const CaseTensors& tensors, const reference::Selection& selection,
+                    Verdict& verdict) {
+  const Case& c = tensors.text();
+  const Tensors& call = tensors.backward();
+  const Problem problem = make_problem(Direction::backward, call, tensors.options());
+  const bool sampled = !selection.all_rows || !selection.all_keys;
+  const reference::Gradients64 exact = reference::backward(
+      problem, call, selection, sampled ? reference::RowSums::given : reference::RowSums::computed);
+  Judge judge(c, verdict);
+  judge.compare(Arg::d_q, call.d_q, exact.rows, c.d, exact.d_q);
+  judge.compare(Arg::d_k, call.d_k, exact.keys, c.d, exact.d_k);
+  judge.compare(Arg::d_v, call.d_v, exact.keys, c.dv, exact.d_v);
+  judge.compare_sink(call.d_sink, exact.d_sink);
+}
+
+// Forward, and for a backward Case backward.
+void run_once(const CaseTensors& tensors, const std::string& backend,
+              std::vector<std::string>& failures) {
+  const auto run = [&](Direction direction) {
+    const std::string overrun = run_poisoned(direction, tensors, backend);
+    if (!overrun.empty()) failures.push_back(overrun);
+  };
+  run(Direction::forward);
+  if (tensors.text().dir == Direction::backward) run(Direction::backward);
+}
+
+// A second run on freshly poisoned outputs.
+void check_repeatable(CaseTensors& tensors, const std::string& backend, Verdict& verdict) {
+  const Case& c = tensors.text();
+  if (c.dir == Direction::backward && !c.deterministic) return;
+  const std::vector<std::byte> first = tensors.output_bytes();
+  tensors.poison_outputs();
+  run_once(tensors, backend, verdict.failures);
+  if (tensors.output_bytes() != first) {
+    verdict.failures.push_back("a second run gave other bits");
+  }
+}
+
+std::string rerun_command(const Case& c, const std::string& backend) {
+  std::string command;
+  if (const char* isa = std::getenv("TILEWISE_ISA"); isa != nullptr && *isa != '\0') {
+    command = "TILEWISE_ISA=" + std::string(isa) + " ";
+  }
+  return command + "tilewise check \"" + print_case(c) + "\" --backend " + backend;
+}
+
+}  // namespace
+
+double Verdict::worst_ratio() const {
+  double worst = 0;
+  for (const TensorVerdict& tensor : tensors) worst = std::max(worst, tensor.worst_ratio);
+  return worst;
+}
+
+std::string run_poisoned(Direction direction, const CaseTensors& tensors,
+                         const std::string& backend) {
+  Options options = tensors.options();
+  options.backend = backend;
+  const Tensors& call = direction == Direction::forward ? tensors.forward() : tensors.backward();
+  const Plan plan = make_plan(direction, call, options);
+  const PoisonedWorkspace workspace(plan.workspace_bytes());
+  plan.run(call, workspace.data(), workspace.bytes());
+  if (!workspace.overrun()) return "";
+  return std::string(direction == Direction::forward ? "forward" : "backward") +
+         " wrote outside its workspace of " + std::to_string(workspace.bytes()) + " bytes";
+}
+
+Verdict verify_tensors(CaseTensors& tensors, const std::string& backend) {
+  Verdict verdict;
+  const Case& c = tensors.text();
+  verdict.rerun = rerun_command(c, backend);
+  try {
+    run_once(tensors, backend, verdict.failures);
+    const reference::Selection selection = select(c);
+    judge_forward(tensors, selection, verdict);
+    if (c.dir == Direction::backward) judge_backward(tensors, selection, verdict);
+    for (std::string& text : tensors.violations(c.dir)) {
+      verdict.failures.push_back(std::move(text));
+    }
+    check_repeatable(tensors, backend, verdict);
+  } catch (const Error& error) {
+    verdict.supported = error.status() != Status::unsupported;
+    verdict.failures.push_back(error.what());
+  }
+  if (verdict.failures.size() > kMostFailures) verdict.failures.resize(kMostFailures);
+  verdict.passed = verdict.failures.empty();
+  return verdict;
+}
+
+Verdict verify_case(const Case& c, const std::string& backend) {
+  CaseTensors tensors(c);
+  return verify_tensors(tensors, backend);
+}
+
+}  // namespace tilewise
