@@ -1,0 +1,62 @@
+// Run-time values of one launch, shared by host and device; includes nothing. A kernel receives
+// the struct by value as its only parameter.
+#pragma once
+
+#include "semantics/mask.h"
+#include "semantics/philox.h"
+
+namespace tilewise::gpu {
+
+// The 128-byte descriptor that cuTensorMapEncodeTiled fills.
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+
+// Rows of a tensor are addressed by two TMA coordinates, (row, slab). Plain tensors: row inside
+// the sequence, slab = batch. Packed tensors: row = limit - length + i, slab = start + length,
+// so that rows past the end of a sequence fall outside the map (docs/forward-sm90.md, "Packed").
+struct ForwardArgs {
+  TensorMap q;    // [batch, q_heads, q_len, head_dim], box 64 rows x 64 columns
+  TensorMap k;    // [batch, kv_heads, kv_len, head_dim], box block_n x 64
+  TensorMap v;    // [batch, kv_heads, kv_len, value_dim], box block_n x 64
+  TensorMap out;  // [batch, q_heads, q_len, value_dim], box 16 x 64
+
+  float* lse;            // [batch, q_heads, q_len] or packed [q_heads, total_q]
+  long long lse_batch;   // elements between batches (unused when packed)
+  long long lse_head;    // elements between heads
+  const int* q_starts;   // packed: cu_seqlens of q, [batch + 1]
+  const int* kv_starts;  // packed: cu_seqlens of k and v, [batch + 1]
+  unsigned* counter;     // dynamic schedule: next unit to hand out, zero before the launch
+
+  const float* slopes;     // ALiBi slopes [q_heads] or [batch, q_heads]
+  long long slopes_batch;  // elements between batches, 0 when shared
+  const float* sink;       // sink logits [q_heads]
+  semantics::Dropout dropout;
+  semantics::MaskRule mask;
+
+  float scale_log2;   // scale * log2(e); log2(e) when softcap or ALiBi scale the scores first
+  float score_scale;  // softcap: 2 * scale / cap * log2(e); ALiBi without softcap: scale
+  float softcap;      // cap
+
+  int batch;
+  int q_heads;
+  int heads_per_kv;  // q_heads / kv_heads
+  int q_len;         // plain: query rows of every sequence
+  int kv_len;        // plain: key rows of every sequence
+
+  int q_limit;       // packed: row coordinates of the q map
+  int kv_limit;      // packed: row coordinates of the k and v maps
+  int q_batch_step;  // 0 when q is broadcast over the batch, else 1
+  int q_head_step;   // and so on: a stride of 0 is no TMA stride
+  int k_batch_step;
+  int k_head_step;
+  int v_batch_step;
+  int v_head_step;
+
+  int unit_count;     // plain: units in the whole problem
+  int groups;         // plain: units of one head
+  int section_heads;  // heads walked together, longest units first
+  unsigned zero;      // 0: an operand the compiler cannot fold (softmax_tile.cuh)
+};
+
+}  // namespace tilewise::gpu

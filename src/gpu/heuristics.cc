@@ -1,0 +1,110 @@
+#include <algorithm>
+
+#include "launch.h"
+#include "shape.h"
+
+namespace tilewise::gpu {
+namespace {
+
+constexpr int64_t kMaxRows = int64_t{1} << 30;
+
+bool is_bounded(int64_t side) { return side >= 0 && side < kMaxRows; }
+
+// Tiles by padded head size; budgets and measurements in docs/forward-sm90.md.
+void choose_tile(KernelSpec& spec) {
+  const int columns = std::max(spec.qk_dim, spec.v_dim);
+  if (columns <= 64) {
+    spec.order = LoopOrder::kSequential;
+    spec.consumers = 4;
+    spec.block_n = 64;
+    spec.k_stages = spec.v_stages = 8;
+  } else if (columns <= 128) {
+    spec.order = LoopOrder::kOverlapped;
+    spec.consumers = 2;
+    spec.block_n = 128;
+    spec.k_stages = spec.v_stages = 2;
+  } else if (columns <= 192) {
+    spec.order = LoopOrder::kOverlapped;
+    spec.consumers = 2;
+    spec.block_n = 64;
+    spec.k_stages = spec.v_stages = 2;
+  } else {
+    spec.order = LoopOrder::kOverlapped;
+    spec.consumers = 2;
+    spec.block_n = 64;
+    spec.k_stages = spec.v_stages = 2;
+    spec.q_buffers = 1;
+  }
+}
+
+// Heads walked together, longest units first. From the prototype's table (docs, "Order"): long
+// sequences balance best over all heads, short ones must keep their K and V in the L2.
+int choose_section(const ForwardProblem& p, const KernelSpec& spec) {
+  const int64_t heads = (p.packed ? 1 : p.batch) * p.q_heads;
+  if (!spec.bound_right && !spec.bound_left && !p.packed) return 1;
+  const int64_t bytes = p.kv_len * (spec.qk_dim + spec.v_dim) * 2;
+  const int64_t share = std::max<int64_t>(1, p.q_heads / std::max<int64_t>(1, p.kv_heads));
+  if (p.kv_len >= 4096) return static_cast<int>(heads);
+  const int64_t fit = (int64_t{32} << 20) / std::max<int64_t>(1, bytes) * share;
+  return static_cast<int>(std::clamp<int64_t>(fit, 1, heads));
+}
+
+}  // namespace
+
+std::vector<std::string> why_not_forward(const ForwardProblem& p, const DeviceFacts& facts) {
+  std::vector<std::string> reasons;
+  const auto refuse = [&](const std::string& reason) { reasons.push_back(reason); };
+  if (facts.major != 9) refuse("forward_sm90 needs compute capability 9.0");
+  if (p.head_dim > 256 || p.value_dim > 256) refuse("head_dim and value_dim go up to 256");
+  if (p.q_len >= kMaxRows || p.kv_len >= kMaxRows) refuse("sequences go up to 2^30 rows");
+  const auto check_strides = [&](const char* name, const Strides& s, int64_t rows, int64_t heads) {
+    const bool row_ok = rows <= 1 || (s.row % 8 == 0 && s.row > 0);
+    const bool head_ok = heads <= 1 || (s.head % 8 == 0 && s.head >= 0);
+    const bool batch_ok = p.packed || p.batch <= 1 || (s.batch % 8 == 0 && s.batch >= 0);
+    if (!row_ok || !head_ok || !batch_ok) {
+      refuse(std::string(name) + ": TMA needs strides that are multiples of 16 bytes");
+    }
+  };
+  check_strides("q", p.q, p.q_len, p.q_heads);
+  check_strides("k", p.k, p.kv_len, p.kv_heads);
+  check_strides("v", p.v, p.kv_len, p.kv_heads);
+  check_strides("out", p.out, p.q_len, p.q_heads);
+  return reasons;
+}
+
+ForwardPlan plan_forward(const ForwardProblem& p, const DeviceFacts& facts) {
+  KernelSpec spec;
+  spec.element = p.element;
+  spec.qk_dim = round_up(static_cast<int>(p.head_dim), 16);
+  spec.v_dim = round_up(static_cast<int>(p.value_dim), 16);
+  spec.bound_left = is_bounded(p.mask.left);
+  spec.bound_right = is_bounded(p.mask.right);
+  spec.varlen = p.packed;
+  spec.lse = p.lse;
+  spec.softcap = p.softcap > 0;
+  spec.alibi = p.alibi;
+  spec.sink = p.sink;
+  spec.dropout = p.dropout.threshold != 0;
+  choose_tile(spec);
+  return plan_with_spec(p, facts, spec, choose_section(p, spec));
+}
+
+ForwardPlan plan_with_spec(const ForwardProblem& p, const DeviceFacts& facts,
+                           const KernelSpec& spec, int section_heads) {
+  ForwardPlan plan;
+  plan.problem = p;
+  plan.spec = spec;
+  plan.device = facts.device;
+  const int64_t tiles = (p.q_len + kTileRows - 1) / kTileRows;
+  const int64_t groups = (tiles + spec.consumers - 1) / spec.consumers;
+  const int64_t units = groups * p.batch * p.q_heads;
+  plan.groups = static_cast<int>(groups);
+  plan.section_heads = section_heads;
+  plan.unit_count = static_cast<int>(std::min<int64_t>(units, kMaxRows));
+  plan.grid = static_cast<int>(std::min<int64_t>(units, facts.multiprocessors));
+  plan.why = std::to_string(spec.consumers) + " x 64 query rows, " + std::to_string(spec.block_n) +
+             " keys, sections of " + std::to_string(section_heads) + " heads";
+  return plan;
+}
+
+}  // namespace tilewise::gpu

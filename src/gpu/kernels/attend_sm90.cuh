@@ -1,0 +1,424 @@
+// The consumer warpgroup of forward_sm90.cuh: one 64-row tile ("item") at a time, its key blocks
+// from the last to the first. Per item:
+//   1. QK of the first block (issued at the previous item's edge), its softmax
+//   2. for each further block n: one step, overlapped or sequential
+//   3. edge: last PV | next item's first QK | epilogue of this item under that QK
+// Registers of a thread: s[block_n / 2] scores, o[v_dim / 2] output, p[block_n / 4] packed weights.
+// Docs: docs/forward-sm90.md
+#pragma once
+
+namespace tilewise::gpu {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+
+template <KernelSpec kSpec>
+struct Attend {
+  using S = Shape<kSpec>;
+  static constexpr Element kElement = kSpec.element;
+  static constexpr int kBlock = kSpec.block_n;
+  static constexpr bool kMasks = kSpec.bound_left || kSpec.bound_right;
+
+  const ForwardArgs& args;
+  Shared<kSpec>& shared;
+  const int wg;    // which consumer
+  const int warp;  // of the warpgroup, 0..3
+  const float c;   // exponents are 2^(s c - reference)
+
+  float s[kBlock / 2];
+  float o[kSpec.v_dim / 2];
+  Uint32 p[kBlock / 4];
+  RowState rows;
+  float scale_out[2];  // what the finished item's O is multiplied by
+
+  Unit unit;
+  BlockRange stream;  // blocks that pass by
+  BlockRange blocks;  // blocks of this item
+  RowLimits limits;
+  int tile;  // < 0: nothing to store
+  bool flipped = false;
+
+  RingIndex<kSlots> slot;
+  RingIndex<kSpec.q_buffers> at_q;
+  RingIndex<kSpec.k_stages> at_k;
+  RingIndex<kSpec.v_stages> at_v;
+  int stores_pending = 0;  // items whose O still lies in shared memory
+
+  TW_DEVICE Attend(const ForwardArgs& args_, Shared<kSpec>& shared_, int wg_, int warp_)
+      : args(args_), shared(shared_), wg(wg_), warp(warp_), c(args_.scale_log2) {}
+
+  TW_DEVICE void run() {
+    if (!next_item()) return;
+    wait(shared.q_full[wg][at_q.stage], at_q.phase);
+    skip_k(stream.end - blocks.end);
+    wait(shared.k_full[at_k.stage], at_k.phase);
+    issue_qk();
+    wgmma_wait<0>();
+    release_k();
+    rows.max[0] = rows.max[1] = kNoMaximum;
+    rows.reference[0] = rows.reference[1] = kNoMaximum;
+    first_softmax();
+    for (;;) {
+      finish_store();
+#pragma unroll
+      for (int i = 0; i < kSpec.v_dim / 2; ++i) o[i] = 0.0f;
+      skip_v(stream.end - blocks.end);
+      walk_blocks();
+      if (!edge()) break;
+      first_softmax();
+    }
+    finish_store();
+    wait_stores_done();
+  }
+
+  // Reads the next unit and finds this warpgroup's tile in it. False: no work is left.
+  TW_DEVICE bool next_item() {
+    unit = read_unit<kSpec>(shared.slots, slot, args);
+    if (unit.batch < 0) return false;
+    tile = tile_of_consumer<kSpec>(unit, wg, flipped);
+    flipped = !flipped;
+    const int loaded = max_of(tile, 0);
+    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
+    stream = blocks_of_unit<kSpec>(band, unit);
+    blocks = blocks_of_tile<kBlock>(band, loaded);
+    limits = limits_of_thread(band, loaded * kTileRows + 16 * warp);
+    return true;
+  }
+
+  TW_DEVICE void walk_blocks() {
+    int n = blocks.end - 2;
+    if constexpr (kSpec.bound_right) {
+      for (; n >= max_of(blocks.free_end, blocks.begin); --n) step<true>(n);
+    }
+    for (; n >= max_of(blocks.free_begin, blocks.begin); --n) step<false>(n);
+    if constexpr (kSpec.bound_left) {
+      for (; n >= blocks.begin; --n) step<true>(n);
+    }
+  }
+
+  template <bool kMasked>
+  TW_DEVICE void step(int n) {
+    if constexpr (kSpec.order == LoopOrder::kOverlapped) {
+      step_overlapped<kMasked>(n);
+    } else {
+      step_sequential<kMasked>(n);
+    }
+  }
+
+  template <bool kMasked>
+  TW_DEVICE void step_overlapped(int n) {
+    wait(shared.k_full[at_k.stage], at_k.phase);
+    issue_qk();
+    wait(shared.v_full[at_v.stage], at_v.phase);
+    issue_pv();
+    wgmma_wait<1>();
+    release_k();
+    shape_scores<kMasked>(n);
+    // Packed into a second set while PV reads p: writing p now would serialise every wgmma (C7513).
+    Uint32 next[kBlock / 4];
+    float sum[2];
+    exponentiate<kElement>(s, next, rows, c, sum);
+    float factor[2] = {1.0f, 1.0f};
+    // This branch also keeps ptxas from moving the next wait up above the exps.
+    const bool rescued = __any_sync(kAllLanes, too_large<kElement>(sum));
+    if (rescued) rescue(next, sum, factor);
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
+    drop(next, n);
+    wgmma_wait<0>();
+    release_v();
+    if (rescued) scale_o(factor);
+      // An operation that ptxas cannot see through: a plain copy would be folded away.
+#pragma unroll
+    for (int i = 0; i < kBlock / 4; ++i) p[i] = next[i] ^ args.zero;
+  }
+
+  template <bool kMasked>
+  TW_DEVICE void step_sequential(int n) {
+    wait(shared.v_full[at_v.stage], at_v.phase);
+    wait(shared.k_full[at_k.stage], at_k.phase);
+    issue_pv();
+    issue_qk();
+    wgmma_wait<1>();
+    release_v();
+    wgmma_wait<0>();
+    release_k();
+    shape_scores<kMasked>(n);
+    float sum[2];
+    exponentiate<kElement>(s, p, rows, c, sum);
+    if (__any_sync(kAllLanes, too_large<kElement>(sum))) {
+      float factor[2];
+      rescue(p, sum, factor);
+      scale_o(factor);
+    }
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
+    drop(p, n);
+  }
+
+  // Last PV of this item, first QK of the next one, epilogue. False: no work is left.
+  TW_DEVICE bool edge() {
+    if constexpr (S::kOwnStaging) arrive_warp(shared.q_empty[wg][at_q.stage]);
+    wait(shared.v_full[at_v.stage], at_v.phase);
+    issue_pv();
+    skip_k(blocks.begin - stream.begin);
+    const int left_v = blocks.begin - stream.begin;
+    const int done_tile = tile;
+    const Unit done = unit;
+    const int done_q = at_q.stage;
+    at_q.advance();
+    const bool more = next_item();
+    if (more) {
+      wait(shared.q_full[wg][at_q.stage], at_q.phase);
+      skip_k(stream.end - blocks.end);
+      wait(shared.k_full[at_k.stage], at_k.phase);
+    }
+    issue_qk();  // without a next item: a product nobody reads
+    wgmma_wait<1>();
+    release_v();
+    skip_v(left_v);
+    finish_item(done, done_tile, done_q);
+    wgmma_wait<0>();
+    if (more) release_k();
+    return more;
+  }
+
+  // Softmax of an item's first block. The maximum of the previous item serves as reference when
+  // all sums come out in range; a hidden row or the first item fail that and take the true one.
+  TW_DEVICE void first_softmax() {
+    const int n = blocks.end - 1;
+    if (n >= blocks.free_end || (kSpec.bound_left && n < blocks.free_begin)) {
+      shape_scores<true>(n);
+    } else {
+      shape_scores<false>(n);
+    }
+    float sum[2];
+    exponentiate<kElement>(s, p, rows, c, sum);
+    const bool large = __any_sync(kAllLanes, too_large<kElement>(sum));
+    if (large || !all_rows_alive<kElement>(sum)) {
+      rows.max[0] = rows.max[1] = kNoMaximum;
+      raise_maximum<kElement>(s, rows, 0, c);
+      raise_maximum<kElement>(s, rows, 1, c);
+      exponentiate<kElement>(s, p, rows, c, sum);
+    }
+    rows.sum[0] = sum[0];
+    rows.sum[1] = sum[1];
+    drop(p, n);
+  }
+
+  // Softcap, ALiBi and mask, in this order (contracts: Mathematics).
+  template <bool kMasked>
+  TW_DEVICE void shape_scores(int n) {
+    if constexpr (kSpec.softcap) cap_scores(s, args.score_scale, args.softcap);
+    if constexpr (kSpec.alibi) {
+      const float scale = kSpec.softcap ? 1.0f : args.score_scale;
+      const float slope = args.slopes[unit.batch * args.slopes_batch + unit.head];
+      const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
+      const Int64 distance = first_row() + band.off - first_key(n);
+      add_alibi(s, scale, slope, static_cast<float>(distance));
+    }
+    if constexpr (kMasked) mask_scores<kSpec.bound_left != 0>(s, limits, n * kBlock);
+  }
+
+  TW_DEVICE int first_row() const {
+    return max_of(tile, 0) * kTileRows + 16 * warp + lane_id() / 4;
+  }
+  TW_DEVICE int first_key(int n) const { return n * kBlock + 2 * (lane_id() % 4); }
+
+  TW_DEVICE void drop(Uint32 (&weights)[kBlock / 4], int n) {
+    if constexpr (kSpec.dropout) {
+      const int head = unit.batch * args.q_heads + unit.head;
+      drop_weights(weights, args.dropout, head, first_row(), first_key(n));
+    }
+  }
+
+  // A sum left the safe range: raise the maxima, compute the weights again.
+  TW_DEVICE void rescue(Uint32 (&weights)[kBlock / 4], float (&sum)[2], float (&factor)[2]) {
+    factor[0] = raise_maximum<kElement>(s, rows, 0, c);
+    factor[1] = raise_maximum<kElement>(s, rows, 1, c);
+    rows.sum[0] *= factor[0];
+    rows.sum[1] *= factor[1];
+    exponentiate<kElement>(s, weights, rows, c, sum);
+  }
+
+  TW_DEVICE void scale_o(const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kSpec.v_dim / 2; ++i) o[i] *= factor[(i / 2) % 2];
+  }
+
+  // s = Q K^T for the K block at at_k; 64 x block_n x qk_dim.
+  TW_DEVICE void issue_qk() {
+    const Uint64 q = row_tile_descriptor(shared_address(shared.q[wg][at_q.stage]));
+    const Uint64 k = row_tile_descriptor(shared_address(shared.k[at_k.stage]));
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kSpec.qk_dim / 16; ++i) {
+      const int step = (i % 4) * 32;
+      const int q_bytes = i / 4 * kTileRows * kBoxRowBytes + step;
+      const int k_bytes = i / 4 * kBlock * kBoxRowBytes + step;
+      wgmma_shared<kBlock, kElement>(s, q + q_bytes / 16, k + k_bytes / 16, i > 0);
+    }
+    wgmma_commit();
+  }
+
+  // o += P V for the V block at at_v; 64 x v_dim x block_n.
+  TW_DEVICE void issue_pv() {
+    const Uint64 v = column_tile_descriptor<kBlock>(shared_address(shared.v[at_v.stage]));
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kBlock / 16; ++i) {
+      wgmma_registers<kSpec.v_dim, kElement>(o, p + 4 * i, v + i * 16 * kBoxRowBytes / 16);
+    }
+    wgmma_commit();
+  }
+
+  TW_DEVICE void release_k() {
+    arrive_warp(shared.k_empty[at_k.stage]);
+    at_k.advance();
+  }
+  TW_DEVICE void release_v() {
+    arrive_warp(shared.v_empty[at_v.stage]);
+    at_v.advance();
+  }
+
+  // Blocks that other tiles of the unit need and this one does not.
+  TW_DEVICE void skip_k(int count) {
+    if constexpr (kMasks) {
+#pragma unroll 1
+      for (; count > 0; --count) {
+        wait(shared.k_full[at_k.stage], at_k.phase);
+        release_k();
+      }
+    }
+  }
+  TW_DEVICE void skip_v(int count) {
+    if constexpr (kMasks) {
+#pragma unroll 1
+      for (; count > 0; --count) {
+        wait(shared.v_full[at_v.stage], at_v.phase);
+        release_v();
+      }
+    }
+  }
+
+  // Row sums, sink, LSE, and the first part of O (all of it when the Q buffer is the staging).
+  TW_DEVICE void finish_item(const Unit& done, int done_tile, int done_q) {
+    float lse[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float sum = quad_sum(rows.sum[row]);
+      float reference = rows.reference[row];
+      float factor = 1.0f;
+      if constexpr (kSpec.sink) {
+        const float sink = args.sink[done.head] * kLog2E;
+        const float top = fmaxf(reference, sink);
+        factor = exp2_approx(reference - top);
+        sum = sum * factor + exp2_approx(sink - top);
+        reference = top;
+      }
+      if constexpr (kSpec.dropout) factor *= args.dropout.keep_scale;
+      scale_out[row] = factor * reciprocal_approx(sum);
+      lse[row] = (reference + log2_approx(sum)) * kLn2;
+      if (sum == 0.0f) scale_out[row] = 0.0f;
+    }
+    clear_empty_rows();
+    stage_item = done;
+    stage_tile = done_tile;
+    stage_q = done_q;
+    stage_columns<0, S::kStageColumns>();
+    if constexpr (kSpec.lse) store_lse(done, done_tile, lse);
+  }
+
+  // A row that saw nothing is zero even where 0 * V is not.
+  TW_DEVICE void clear_empty_rows() {
+    const bool empty[2] = {scale_out[0] == 0.0f, scale_out[1] == 0.0f};
+    if (__any_sync(kAllLanes, empty[0] || empty[1])) {
+#pragma unroll
+      for (int i = 0; i < kSpec.v_dim / 2; ++i) {
+        if (empty[(i / 2) % 2]) o[i] = 0.0f;
+      }
+    }
+  }
+
+  // Columns [kBegin, kEnd) of O: registers -> this warp's 16 rows of the staging tile -> TMA.
+  template <int kBegin, int kEnd>
+  TW_DEVICE void stage_columns() {
+    constexpr int kColumns = kEnd < kSpec.v_dim ? kEnd : kSpec.v_dim;
+    Uint32 base = warp * kStoreRows * kBoxRowBytes;
+    if constexpr (S::kOwnStaging) {
+      base += shared_address(&shared.out) + wg * S::kStageBytes;
+    } else {
+      base += shared_address(shared.q[wg][stage_q]);
+    }
+    const int lane = lane_id();
+    const int matrix = lane / 8;  // rows 0-7 and 8-15 of two neighbouring n8 blocks
+    const int row = lane % 8 + 8 * (matrix % 2);
+    if constexpr (S::kOwnStaging) {
+      if (lane == 0) wait_stores_read();
+      __syncwarp();
+    }
+#pragma unroll
+    for (int column = kBegin; column < kColumns; column += 16) {
+      Uint32 r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = o + column / 2 + 2 * i;
+        r[i] = pack<kElement>(pair[0] * scale_out[i % 2], pair[1] * scale_out[i % 2]);
+      }
+      const int local = column - kBegin;
+      const int chunk = local % kBoxColumns / 8 + matrix / 2;
+      const Uint32 address = base + local / kBoxColumns * kTileRows * kBoxRowBytes +
+                             row * kBoxRowBytes + ((chunk ^ (lane % 8)) * 16);
+      store_matrices(address, r[0], r[1], r[2], r[3]);
+    }
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0 && stage_tile >= 0) {
+      const int origin = row_origin<kSpec>(args.q_limit, stage_item.q_len);
+      const int slab = slab_of<kSpec>(stage_item.batch, stage_item.q_start, stage_item.q_len);
+      const int out_row = origin + stage_tile * kTileRows + warp * kStoreRows;
+      for (int column = kBegin; column < kColumns; column += kBoxColumns) {
+        const Uint32 from = base + (column - kBegin) / kBoxColumns * kTileRows * kBoxRowBytes;
+        store_box(args.out, from, column, out_row, stage_item.head, slab);
+      }
+      commit_stores();
+    }
+    stores_pending = 1;
+  }
+
+  // Runs after the next item's first softmax, when the store has long been read.
+  TW_DEVICE void finish_store() {
+    if (!stores_pending) return;
+    stores_pending = 0;
+    if constexpr (S::kOwnStaging) {
+      if constexpr (S::kStageColumns < kSpec.v_dim) {
+        stage_columns<S::kStageColumns, S::kVColumns>();
+        stores_pending = 0;
+      }
+    } else {
+      if (lane_id() == 0) {
+        wait_stores_read();
+        arrive(shared.q_empty[wg][stage_q]);
+      }
+      __syncwarp();
+    }
+  }
+
+  TW_DEVICE void store_lse(const Unit& done, int done_tile, const float (&lse)[2]) {
+    const int lane = lane_id();
+    if (done_tile < 0 || lane % 4 != 0) return;
+    const int first = done_tile * kTileRows + 16 * warp + lane / 4;
+    float* out = args.lse + done.head * args.lse_head +
+                 (kSpec.varlen ? static_cast<Int64>(done.q_start) : done.batch * args.lse_batch);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if (first + 8 * row < done.q_len) out[first + 8 * row] = lse[row];
+    }
+  }
+
+  Unit stage_item;
+  int stage_tile;
+  int stage_q;
+};
+
+}  // namespace tilewise::gpu

@@ -1,0 +1,225 @@
+// Forward attention on Hopper: out = softmax(mask(scale * q k^T)) v, lse = log(sum(exp(scores))).
+//
+//   WG 0    warp 0: units, K tiles      warp 1: V tiles      warps 2, 3: Q tiles      (TMA)
+//   WG 1..c one 64-row q tile each, all on the same stream of K and V blocks, last block first
+//
+//   overlapped:  | QK(n) .......... | softmax(n) ......... |     sequential:  | PV(n+1) QK(n) |
+//                | PV(n+1) ................... | wait      |                  | softmax(n)    |
+//
+// Persistent: one CTA per SM takes units (schedule.cuh) until none is left. At an item's edge the
+// next item's first QK is issued before this item's epilogue, which runs under it.
+// Docs: docs/forward-sm90.md (barriers, budgets, what was tried).
+#pragma once
+
+#include "args.h"
+#include "kernels/pipeline.cuh"
+#include "kernels/ptx.cuh"
+#include "kernels/schedule.cuh"
+#include "kernels/softmax_tile.cuh"
+#include "kernels/tile.cuh"
+#include "kernels/tma.cuh"
+#include "kernels/wgmma.cuh"
+#include "shape.h"
+#include "spec.h"
+
+namespace tilewise::gpu {
+
+// Everything that follows from the spec (shape.h).
+template <KernelSpec kSpec>
+struct Shape {
+  static constexpr ForwardShape kShape = shape_of(kSpec);
+  static constexpr int kThreads = kShape.threads;
+  static constexpr int kBlock = kSpec.block_n;
+  static constexpr int kQkColumns = kShape.qk_columns;
+  static constexpr int kVColumns = kShape.v_columns;
+  static constexpr int kStageColumns = kShape.stage_columns;
+  static constexpr int kStageBytes = kShape.stage_bytes;
+  static constexpr bool kOwnStaging = kSpec.q_buffers == 1;
+
+  static_assert(kSpec.consumers >= 2 && kSpec.consumers <= 4);
+  static_assert(kBlock % 16 == 0 && kSpec.qk_dim % 16 == 0 && kSpec.v_dim % 16 == 0);
+  static_assert(kSpec.qk_dim <= 256 && kSpec.v_dim <= 256);
+  static_assert(kShape.shared_bytes <= kMaxSharedBytes);
+};
+
+template <int kBytes>
+struct Staging {
+  alignas(1024) unsigned char bytes[kBytes];
+};
+template <>
+struct Staging<0> {};
+
+template <KernelSpec kSpec>
+struct Shared {
+  static constexpr ForwardShape kShape = shape_of(kSpec);
+  // [64, qk_dim], [block_n, qk_dim] and [block_n, v_dim] tiles, 128-byte swizzle.
+  alignas(1024) unsigned char q[kSpec.consumers][kSpec.q_buffers][kShape.q_bytes];
+  alignas(1024) unsigned char k[kSpec.k_stages][kShape.k_bytes];
+  alignas(1024) unsigned char v[kSpec.v_stages][kShape.v_bytes];
+  // [64, stage_columns] of O for each consumer, when the Q buffers do not serve.
+  Staging<kSpec.consumers * kShape.stage_bytes> out;
+
+  SlotRing slots;  // empty: 4 consumer warps each, the V warp, two Q warps
+  Barrier q_full[kSpec.consumers][kSpec.q_buffers];   // TMA: the warpgroup's Q tile is there
+  Barrier q_empty[kSpec.consumers][kSpec.q_buffers];  // its 4 warps: Q read and O stored
+  Barrier k_full[kSpec.k_stages];                     // TMA: K block is there
+  Barrier k_empty[kSpec.k_stages];                    // every consumer warp: QK has read it
+  Barrier v_full[kSpec.v_stages];                     // TMA: V block is there
+  Barrier v_empty[kSpec.v_stages];                    // every consumer warp: PV has read it
+};
+
+template <KernelSpec kSpec>
+TW_DEVICE void init_barriers(Shared<kSpec>& shared) {
+  constexpr int kConsumerWarps = 4 * kSpec.consumers;
+  for (int i = 0; i < kSlots; ++i) {
+    init_barrier(shared.slots.full[i], 1);
+    init_barrier(shared.slots.empty[i], kConsumerWarps + 3);
+  }
+  for (int w = 0; w < kSpec.consumers; ++w) {
+    for (int i = 0; i < kSpec.q_buffers; ++i) {
+      init_barrier(shared.q_full[w][i], 1);
+      init_barrier(shared.q_empty[w][i], 4);
+    }
+  }
+  for (int i = 0; i < kSpec.k_stages; ++i) {
+    init_barrier(shared.k_full[i], 1);
+    init_barrier(shared.k_empty[i], kConsumerWarps);
+  }
+  for (int i = 0; i < kSpec.v_stages; ++i) {
+    init_barrier(shared.v_full[i], 1);
+    init_barrier(shared.v_empty[i], kConsumerWarps);
+  }
+  publish_barriers();
+}
+
+// TMA coordinates of a sequence's row 0 (args.h says why packed tensors count from the end).
+template <KernelSpec kSpec>
+TW_DEVICE int row_origin(int limit, int length) {
+  return kSpec.varlen ? limit - length : 0;
+}
+template <KernelSpec kSpec>
+TW_DEVICE int slab_of(int batch, int start, int length) {
+  return kSpec.varlen ? start + length : batch;
+}
+
+// One tile of 64-column boxes, each `rows` x 128 bytes in shared memory.
+TW_DEVICE void load_tile(const TensorMap& map, Uint32 shared, Barrier& full, int rows, int columns,
+                         int row, int head, int slab) {
+  arrive_expecting(full, rows * columns * 2);
+  for (int column = 0; column < columns; column += kBoxColumns) {
+    load_box(map, shared, full, column, row, head, slab);
+    shared += rows * kBoxRowBytes;
+  }
+}
+
+// Warp 0: hands out the units and loads their K blocks.
+template <KernelSpec kSpec>
+TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
+  using S = Shape<kSpec>;
+  UnitDecoder<kSpec> decoder;
+  RingIndex<kSlots> slot;
+  RingIndex<kSpec.k_stages> at;
+  for (int index = blockIdx.x;; index = next_index<kSpec>(args, index)) {
+    const Unit unit = decoder.decode(args, index);
+    publish_unit(shared.slots, slot, unit);
+    if (unit.batch < 0) return;
+    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
+    const BlockRange blocks = blocks_of_unit<kSpec>(band, unit);
+    const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
+    const int slab = slab_of<kSpec>(unit.batch * args.k_batch_step, unit.kv_start, unit.kv_len);
+    const int head = unit.head / args.heads_per_kv * args.k_head_step;
+    for (int n = blocks.end - 1; n >= blocks.begin; --n) {
+      if (lane_id() == 0) {
+        wait(shared.k_empty[at.stage], at.phase ^ 1);
+        load_tile(args.k, shared_address(shared.k[at.stage]), shared.k_full[at.stage], S::kBlock,
+                  S::kQkColumns, row0 + n * S::kBlock, head, slab);
+      }
+      at.advance();
+    }
+    __syncwarp();
+  }
+}
+
+// Warp 1.
+template <KernelSpec kSpec>
+TW_DEVICE void load_v(const ForwardArgs& args, Shared<kSpec>& shared) {
+  using S = Shape<kSpec>;
+  RingIndex<kSlots> slot;
+  RingIndex<kSpec.v_stages> at;
+  for (;;) {
+    const Unit unit = read_unit<kSpec>(shared.slots, slot, args);
+    if (unit.batch < 0) return;
+    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
+    const BlockRange blocks = blocks_of_unit<kSpec>(band, unit);
+    const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
+    const int slab = slab_of<kSpec>(unit.batch * args.v_batch_step, unit.kv_start, unit.kv_len);
+    const int head = unit.head / args.heads_per_kv * args.v_head_step;
+    for (int n = blocks.end - 1; n >= blocks.begin; --n) {
+      if (lane_id() == 0) {
+        wait(shared.v_empty[at.stage], at.phase ^ 1);
+        load_tile(args.v, shared_address(shared.v[at.stage]), shared.v_full[at.stage], S::kBlock,
+                  S::kVColumns, row0 + n * S::kBlock, head, slab);
+      }
+      at.advance();
+    }
+    __syncwarp();
+  }
+}
+
+// Warps 2 and 3: the Q tiles of the even and the odd consumers.
+template <KernelSpec kSpec>
+TW_DEVICE void load_q(const ForwardArgs& args, Shared<kSpec>& shared, int first) {
+  using S = Shape<kSpec>;
+  RingIndex<kSlots> slot;
+  RingIndex<kSpec.q_buffers> at;
+  for (bool flipped = false;; flipped = !flipped) {
+    const Unit unit = read_unit<kSpec>(shared.slots, slot, args);
+    if (unit.batch < 0) return;
+    const int row0 = row_origin<kSpec>(args.q_limit, unit.q_len);
+    const int slab = slab_of<kSpec>(unit.batch * args.q_batch_step, unit.q_start, unit.q_len);
+    if (lane_id() == 0) {
+      for (int wg = first; wg < kSpec.consumers; wg += 2) {
+        const int tile = max_of(tile_of_consumer<kSpec>(unit, wg, flipped), 0);
+        Barrier& full = shared.q_full[wg][at.stage];
+        wait(shared.q_empty[wg][at.stage], at.phase ^ 1);
+        load_tile(args.q, shared_address(shared.q[wg][at.stage]), full, kTileRows, S::kQkColumns,
+                  row0 + tile * kTileRows, unit.head * args.q_head_step, slab);
+      }
+    }
+    __syncwarp();
+    at.advance();
+  }
+}
+
+}  // namespace tilewise::gpu
+
+#include "kernels/attend_sm90.cuh"
+
+namespace tilewise::gpu {
+
+template <KernelSpec kSpec>
+TW_DEVICE void forward_sm90(const ForwardArgs& args) {
+  using S = Shape<kSpec>;
+  extern __shared__ unsigned char dynamic_shared[];
+  static_assert(sizeof(Shared<kSpec>) == S::kShape.shared_bytes);
+  Shared<kSpec>& shared = *reinterpret_cast<Shared<kSpec>*>(dynamic_shared);
+  if (threadIdx.x == 0) init_barriers(shared);
+  __syncthreads();
+  const int warp = warp_id();
+  if (warp < 4) {
+    shrink_registers<S::kShape.producer_registers>();
+    if (warp == 0) {
+      load_k(args, shared);
+    } else if (warp == 1) {
+      load_v(args, shared);
+    } else {
+      load_q(args, shared, warp - 2);
+    }
+  } else {
+    grow_registers<S::kShape.consumer_registers>();
+    Attend<kSpec> attend(args, shared, warp / 4 - 1, warp % 4);
+    attend.run();
+  }
+}
+
+}  // namespace tilewise::gpu

@@ -1,0 +1,154 @@
+// Units of work and the order they are handed out. A unit is one head of one sequence and up to
+// `consumers` consecutive 64-row tiles, counted from the last row of the matrix, so that the
+// incomplete unit is the cheapest one. Heads are walked in sections whose K and V fit the L2; in a
+// section all heads' longest units come first. The K warp decodes a unit once and passes it to
+// every other role through a ring of slots in shared memory.
+#pragma once
+
+namespace tilewise::gpu {
+
+struct alignas(16) Unit {
+  int batch;  // -1: no work left
+  int head;
+  int top_tile;  // tiles top_tile, top_tile - 1, ... one per consumer warpgroup
+  int q_start;   // packed: first row of the sequence in q
+  int q_len;
+  int kv_start;
+  int kv_len;
+  int pad;
+};
+
+struct SlotRing {
+  Unit unit[kSlots];
+  Barrier full[kSlots];   // K warp arrives once: the slot holds the next unit
+  Barrier empty[kSlots];  // every reading warp arrives once: it has read the slot
+};
+
+// Walks from unit indices, which only grow, to units. All lanes of the warp call it together.
+template <KernelSpec kSpec>
+struct UnitDecoder {
+  int base_batch = 0;  // packed: batches before this one are used up
+  int base_unit = 0;   // packed: units of those batches
+
+  TW_DEVICE static void place(Unit& unit, int index, int groups, int heads, int section_heads,
+                              int* head) {
+    const int section_units = groups * section_heads;
+    const int section = index / section_units;
+    const int inside = index - section * section_units;
+    const int left = heads - section * section_heads;
+    const int width = left < section_heads ? left : section_heads;
+    const int group = inside / width;
+    *head = section * section_heads + (inside - group * width);
+    unit.top_tile = ceil_div(unit.q_len, kTileRows) - 1 - group * kSpec.consumers;
+  }
+
+  TW_DEVICE Unit plain(const ForwardArgs& args, int index) const {
+    Unit unit{};
+    unit.batch = -1;
+    if (index >= args.unit_count) return unit;
+    unit.q_len = args.q_len;
+    unit.kv_len = args.kv_len;
+    int head;
+    place(unit, index, args.groups, args.batch * args.q_heads, args.section_heads, &head);
+    unit.batch = head / args.q_heads;
+    unit.head = head - unit.batch * args.q_heads;
+    return unit;
+  }
+
+  // A warp-wide prefix sum over 32 sequences at a time finds the one that holds the unit.
+  TW_DEVICE Unit packed(const ForwardArgs& args, int index) {
+    constexpr int kUnitRows = kTileRows * kSpec.consumers;
+    Unit unit{};
+    unit.batch = -1;
+    for (; base_batch < args.batch; base_batch += 32) {
+      const int batch = base_batch + lane_id();
+      int units = 0;
+      if (batch < args.batch) {
+        const int rows = args.q_starts[batch + 1] - args.q_starts[batch];
+        units = ceil_div(rows, kUnitRows) * args.q_heads;
+      }
+      int sum = units;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int below = __shfl_up_sync(kAllLanes, sum, step);
+        if (lane_id() >= step) sum += below;
+      }
+      const Uint32 beyond = __ballot_sync(kAllLanes, base_unit + sum > index);
+      if (beyond != 0) {
+        const int found = __ffs(static_cast<int>(beyond)) - 1;
+        const int before = __shfl_sync(kAllLanes, sum - units, found);
+        fill(unit, args, base_batch + found, index - base_unit - before);
+        return unit;
+      }
+      base_unit += __shfl_sync(kAllLanes, sum, 31);
+    }
+    return unit;
+  }
+
+  TW_DEVICE static void fill(Unit& unit, const ForwardArgs& args, int batch, int index) {
+    unit.batch = batch;
+    unit.q_start = args.q_starts[batch];
+    unit.q_len = args.q_starts[batch + 1] - unit.q_start;
+    unit.kv_start = args.kv_starts[batch];
+    unit.kv_len = args.kv_starts[batch + 1] - unit.kv_start;
+    const int groups = ceil_div(unit.q_len, kTileRows * kSpec.consumers);
+    place(unit, index, groups, args.q_heads, min_of(args.section_heads, args.q_heads), &unit.head);
+  }
+
+  TW_DEVICE Unit decode(const ForwardArgs& args, int index) {
+    if constexpr (kSpec.varlen) return packed(args, index);
+    return plain(args, index);
+  }
+};
+
+// Unit index of this CTA's next unit; all lanes of the warp get the same.
+template <KernelSpec kSpec>
+TW_DEVICE int next_index(const ForwardArgs& args, int index) {
+  if constexpr (kSpec.schedule == Schedule::kStatic) return index + gridDim.x;
+  int next = 0;
+  if (lane_id() == 0) next = static_cast<int>(gridDim.x + atomicAdd(args.counter, 1u));
+  return __shfl_sync(kAllLanes, next, 0);
+}
+
+TW_DEVICE void publish_unit(SlotRing& ring, RingIndex<kSlots>& at, const Unit& unit) {
+  if (lane_id() == 0) {
+    wait(ring.empty[at.stage], at.phase ^ 1);
+    ring.unit[at.stage] = unit;
+    arrive(ring.full[at.stage]);
+  }
+  __syncwarp();
+  at.advance();
+}
+
+// Called by all lanes of a reading warp.
+template <KernelSpec kSpec>
+TW_DEVICE Unit read_unit(SlotRing& ring, RingIndex<kSlots>& at, const ForwardArgs& args) {
+  wait(ring.full[at.stage], at.phase);
+  Unit unit = ring.unit[at.stage];
+  arrive_warp(ring.empty[at.stage]);
+  at.advance();
+  if constexpr (!kSpec.varlen) {
+    unit.q_start = unit.kv_start = 0;
+    unit.q_len = args.q_len;
+    unit.kv_len = args.kv_len;
+  }
+  return unit;
+}
+
+// The tile of consumer `wg`; odd units deal their tiles in reverse, so that no warpgroup always
+// owns the longest one. Below 0: no tile, the warpgroup repeats tile 0 and stores nothing.
+template <KernelSpec kSpec>
+TW_DEVICE int tile_of_consumer(const Unit& unit, int wg, bool flipped) {
+  return unit.top_tile - (flipped ? kSpec.consumers - 1 - wg : wg);
+}
+
+// Blocks that the unit streams: those that any of its tiles needs.
+template <KernelSpec kSpec>
+TW_DEVICE BlockRange blocks_of_unit(const semantics::Band& band, const Unit& unit) {
+  const int bottom = max_of(unit.top_tile - (kSpec.consumers - 1), 0);
+  const BlockRange low = blocks_of_tile<kSpec.block_n>(band, bottom);
+  const BlockRange high = blocks_of_tile<kSpec.block_n>(band, unit.top_tile);
+  return BlockRange{low.begin, high.end, 0, 0};
+}
+
+}  // namespace tilewise::gpu

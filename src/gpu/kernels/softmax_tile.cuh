@@ -1,0 +1,137 @@
+// Softmax of one 64 x block_n score tile in registers, without a row maximum in the common case.
+//
+//   p = 2^(s c - reference), c = scale * log2(e)
+//
+// The reference is a running maximum that may be stale: it only has to keep every partial sum of p
+// inside [kFloor, kCeiling]. A warp vote checks that; when it fails, the scores are still in
+// registers, so the true maximum is taken and p computed again ("rescue"). Floats are free of
+// scale, so the result is the usual online softmax up to rounding. docs/forward-sm90.md, "Softmax".
+#pragma once
+
+namespace tilewise::gpu {
+
+// fp16 weights overflow at 65504 and lose bits below 2^-14, bf16 weights do neither.
+template <Element kElement>
+struct Headroom {
+  static constexpr float kCeiling = 65536.0f;  // largest partial sum of one thread, row and block
+  static constexpr float kFloor = 1e-18f;      // some lane's partial sum in the first block
+  static constexpr float kLift = 0.0f;         // log2 of p at the reference
+};
+template <>
+struct Headroom<Element::kFp16> {
+  static constexpr float kCeiling = 32768.0f;
+  static constexpr float kFloor = 1.0f;
+  static constexpr float kLift = 6.0f;
+};
+
+// The two rows of a thread: row = lane / 4 of its warp's 16, and row + 8.
+struct RowState {
+  float max[2];        // running maximum of the scores, possibly of an earlier item
+  float reference[2];  // max * c - lift
+  float sum[2];        // this lane's share of the row sum
+};
+
+constexpr float kNoMaximum = -1e30f;
+
+template <Element kElement>
+TW_DEVICE void set_maximum(RowState& rows, int row, float maximum, float c) {
+  rows.max[row] = maximum;
+  rows.reference[row] = maximum * c - Headroom<kElement>::kLift;
+}
+
+// p = 2^(s c - reference), packed; sum = this lane's part of the row sums.
+template <Element kElement, int kCount>
+TW_DEVICE void exponentiate(const float (&s)[kCount], Uint32 (&p)[kCount / 2], const RowState& rows,
+                            float c, float (&sum)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const int row = i % 2;
+    const float low = exp2_approx(__fmaf_rn(s[2 * i], c, -rows.reference[row]));
+    const float high = exp2_approx(__fmaf_rn(s[2 * i + 1], c, -rows.reference[row]));
+    sum[row] = i < 2 ? low : sum[row] + low;
+    sum[row] += high;
+    p[i] = pack<kElement>(low, high);
+  }
+}
+
+template <Element kElement>
+TW_DEVICE bool too_large(const float (&sum)[2]) {
+  constexpr float kCeiling = Headroom<kElement>::kCeiling;
+  return !(sum[0] <= kCeiling) || !(sum[1] <= kCeiling);  // NaN counts as too large
+}
+
+// In both of the quad's rows, at least one lane holds a sum that is not lost.
+template <Element kElement>
+TW_DEVICE bool all_rows_alive(const float (&sum)[2]) {
+  constexpr float kFloor = Headroom<kElement>::kFloor;
+  Uint32 row0 = __ballot_sync(kAllLanes, sum[0] >= kFloor);
+  Uint32 row1 = __ballot_sync(kAllLanes, sum[1] >= kFloor);
+  row0 |= row0 >> 1;
+  row1 |= row1 >> 1;
+  row0 |= row0 >> 2;
+  row1 |= row1 >> 2;
+  return (row0 & row1 & 0x11111111u) == 0x11111111u;
+}
+
+// Raises the maximum of a row to that of the tile; returns what older sums must be multiplied by.
+template <Element kElement, int kCount>
+TW_DEVICE float raise_maximum(const float (&s)[kCount], RowState& rows, int row, float c) {
+  float maximum = rows.max[row];
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) {
+    maximum = fmaxf(maximum, fmaxf(s[4 * i + 2 * row], s[4 * i + 2 * row + 1]));
+  }
+  maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+  maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+  const float factor = exp2_approx((rows.max[row] - maximum) * c);
+  set_maximum<kElement>(rows, row, maximum, c);
+  return factor;
+}
+
+// The whole row sum, from the four lanes that share the row.
+TW_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// cap * tanh(s * scale / cap), as cap - 2 cap / (1 + 2^(s * score_scale)): absolute error near
+// cap * 2^-22, where tanh.approx has cap * 2^-11.
+template <int kCount>
+TW_DEVICE void cap_scores(float (&s)[kCount], float score_scale, float cap) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float e = exp2_approx(s[i] * score_scale);
+    s[i] = __fmaf_rn(-2.0f * cap, reciprocal_approx(1.0f + e), cap);
+  }
+}
+
+// s = s * score_scale - slope * |distance|; `distance` is that of the thread's first row and first
+// column of the tile, and falls by one for each column to the right.
+template <int kCount>
+TW_DEVICE void add_alibi(float (&s)[kCount], float score_scale, float slope, float distance) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float step = static_cast<float>(8 * ((i / 2) % 2) - 8 * (i / 4) - i % 2);
+    s[i] = __fmaf_rn(s[i], score_scale, -slope * fabsf(distance + step));
+  }
+}
+
+// Clears the dropped weights of a packed tile. `row` and `key` are those of the thread's first
+// element; two of the four words of a Philox call belong to this lane.
+template <int kCount>
+TW_DEVICE void drop_weights(Uint32 (&p)[kCount], const semantics::Dropout& dropout, int head,
+                            int row, int key) {
+  const bool second = (key & 2) != 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int group = (key + 8 * (i / 2)) >> 2;
+    const semantics::PhiloxWords words =
+        semantics::philox4x32_10(group, row + 8 * (i % 2), head, dropout.offset, dropout.seed);
+    const Uint32 low = second ? words.word[2] : words.word[0];
+    const Uint32 high = second ? words.word[3] : words.word[1];
+    p[i] &= (low >= dropout.threshold ? 0x0000ffffu : 0u) |
+            (high >= dropout.threshold ? 0xffff0000u : 0u);
+  }
+}
+
+}  // namespace tilewise::gpu

@@ -1,0 +1,163 @@
+#include "launch.h"
+
+#include <algorithm>
+
+#include "args.h"
+#include "shape.h"
+#include "tilewise/tilewise.hpp"
+
+namespace tilewise::gpu {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+
+// One tensor as TMA sees it: (column, row, head, slab).
+struct Rows {
+  const void* data;
+  Strides strides;
+  int64_t columns;
+  int64_t rows;  // of a sequence; packed: of the whole tensor
+  int64_t heads;
+  int64_t batch;
+  bool packed;
+};
+
+uint64_t stride_bytes(int64_t stride, int64_t size) {
+  return size <= 1 || stride == 0 ? 16 : static_cast<uint64_t>(stride) * 2;
+}
+
+// Packed tensors get `rows` rows before their first byte: row coordinate limit - length + i with
+// slab start + length lands on row start + i, and rows past the sequence's end lie outside the map.
+TensorMap encode(const Rows& t, Element element, int box_rows) {
+  TensorMap map;
+  const uint64_t row_bytes = stride_bytes(t.strides.row, t.rows);
+  const uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(t.rows, 1));
+  const bool broadcast_heads = t.strides.head == 0;
+  const bool broadcast_batch = t.strides.batch == 0;
+  uint64_t sizes[4] = {static_cast<uint64_t>(t.columns), rows,
+                       broadcast_heads ? 1 : static_cast<uint64_t>(t.heads),
+                       broadcast_batch ? 1 : static_cast<uint64_t>(t.batch)};
+  uint64_t strides[3] = {row_bytes, stride_bytes(t.strides.head, t.heads),
+                         stride_bytes(t.strides.batch, t.batch)};
+  uint64_t address = reinterpret_cast<uint64_t>(t.data);
+  if (t.packed) {
+    sizes[3] = 2 * rows + 1;
+    strides[2] = row_bytes;
+    address -= rows * row_bytes;
+  }
+  const uint32_t box[4] = {kBoxColumns, static_cast<uint32_t>(box_rows), 1, 1};
+  const uint32_t element_strides[4] = {1, 1, 1, 1};
+  const int type = element == Element::kBf16 ? kMapBfloat16 : kMapFloat16;
+  check_cuda(driver().cuTensorMapEncodeTiled(&map, type, 4, reinterpret_cast<void*>(address), sizes,
+                                             strides, box, element_strides, kMapInterleaveNone,
+                                             kMapSwizzle128, kMapPromotionL2_128, kMapZeroFill),
+             "cuTensorMapEncodeTiled");
+  return map;
+}
+
+int step_of(int64_t stride) { return stride == 0 ? 0 : 1; }
+
+void set_scale(ForwardArgs& args, const ForwardProblem& p) {
+  args.scale_log2 = static_cast<float>(p.scale * kLog2E);
+  if (p.softcap > 0) {
+    args.scale_log2 = static_cast<float>(kLog2E);
+    args.score_scale = static_cast<float>(2 * p.scale / p.softcap * kLog2E);
+    args.softcap = static_cast<float>(p.softcap);
+  } else if (p.alibi) {
+    args.scale_log2 = static_cast<float>(kLog2E);
+    args.score_scale = static_cast<float>(p.scale);
+  }
+}
+
+void set_maps(ForwardArgs& args, const ForwardProblem& p, const KernelSpec& spec,
+              const ForwardViews& views) {
+  const int64_t q_rows = p.packed ? p.total_q : p.q_len;
+  const int64_t kv_rows = p.packed ? p.total_kv : p.kv_len;
+  const bool has_keys = kv_rows > 0;
+  // Without keys the loads of block 0 still need an address: the first 16 bytes of q, whose weights
+  // are all zero and whose rows the epilogue clears.
+  const void* k = has_keys ? views.k : views.q;
+  const void* v = has_keys ? views.v : views.q;
+  const int64_t k_columns = has_keys ? p.head_dim : 8;
+  const int64_t v_columns = has_keys ? p.value_dim : 8;
+  const int64_t kv_heads = has_keys ? p.kv_heads : 1;
+  const int64_t kv_batch = has_keys ? p.batch : 1;
+  args.q = encode({views.q, p.q, p.head_dim, q_rows, p.q_heads, p.batch, p.packed}, p.element,
+                  kTileRows);
+  args.k =
+      encode({k, p.k, k_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
+  args.v =
+      encode({v, p.v, v_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
+  args.out = encode({views.out, p.out, p.value_dim, q_rows, p.q_heads, p.batch, p.packed},
+                    p.element, kStoreRows);
+  args.q_limit = static_cast<int>(std::max<int64_t>(q_rows, 1));
+  args.kv_limit = static_cast<int>(std::max<int64_t>(kv_rows, 1));
+  args.q_batch_step = step_of(p.q.batch);
+  args.q_head_step = step_of(p.q.head);
+  args.k_batch_step = has_keys ? step_of(p.k.batch) : 0;
+  args.k_head_step = has_keys ? step_of(p.k.head) : 0;
+  args.v_batch_step = has_keys ? step_of(p.v.batch) : 0;
+  args.v_head_step = has_keys ? step_of(p.v.head) : 0;
+}
+
+ForwardArgs make_args(const ForwardPlan& plan, const ForwardViews& views, void* workspace) {
+  const ForwardProblem& p = plan.problem;
+  ForwardArgs args{};
+  set_maps(args, p, plan.spec, views);
+  set_scale(args, p);
+  args.lse = views.lse;
+  args.lse_batch = views.lse_batch;
+  args.lse_head = views.lse_head;
+  args.q_starts = views.q_starts;
+  args.kv_starts = views.kv_starts;
+  args.counter = static_cast<unsigned*>(workspace);
+  args.slopes = views.slopes;
+  args.slopes_batch = views.slopes_batch;
+  args.sink = views.sink;
+  args.dropout = p.dropout;
+  args.mask = p.mask;
+  args.batch = static_cast<int>(p.batch);
+  args.q_heads = static_cast<int>(p.q_heads);
+  args.heads_per_kv = static_cast<int>(p.q_heads / std::max<int64_t>(1, p.kv_heads));
+  args.q_len = static_cast<int>(p.q_len);
+  args.kv_len = static_cast<int>(p.kv_len);
+  args.unit_count = plan.unit_count;
+  args.groups = plan.groups;
+  args.section_heads = plan.section_heads;
+  return args;
+}
+
+}  // namespace
+
+DeviceFacts facts_of(CUdevice device) {
+  DeviceFacts facts;
+  int l2_bytes = 0;
+  const auto read = [&](int attribute, int* value) {
+    check_cuda(driver().cuDeviceGetAttribute(value, attribute, device), "cuDeviceGetAttribute");
+  };
+  facts.device = device;
+  read(kAttributeMultiprocessors, &facts.multiprocessors);
+  read(kAttributeL2Bytes, &l2_bytes);
+  read(kAttributeMajor, &facts.major);
+  facts.l2_bytes = l2_bytes;
+  return facts;
+}
+
+void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
+                 void* workspace, CUstream stream) {
+  if (plan.grid == 0) return;
+  const Driver& d = driver();
+  ForwardArgs args = make_args(plan, views, workspace);
+  if (plan.spec.schedule == Schedule::kDynamic) {
+    check_cuda(d.cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(workspace), 0, 1, stream),
+               "cuMemsetD32Async");
+  }
+  void* parameters[] = {&args};
+  check_cuda(
+      d.cuLaunchKernel(kernel.function(), static_cast<unsigned>(plan.grid), 1, 1,
+                       static_cast<unsigned>(kernel.threads), 1, 1,
+                       static_cast<unsigned>(kernel.shared_bytes), stream, parameters, nullptr),
+      "cuLaunchKernel");
+}
+
+}  // namespace tilewise::gpu

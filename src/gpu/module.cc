@@ -1,0 +1,198 @@
+#include "module.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "shape.h"
+#include "tilewise/tilewise.hpp"
+
+namespace tilewise::gpu {
+namespace {
+
+const char* word(Family family) {
+  switch (family) {
+    case Family::kForwardSm90:
+      return "Family::kForwardSm90";
+  }
+  return "?";
+}
+
+const char* word(Element element) {
+  return element == Element::kBf16 ? "Element::kBf16" : "Element::kFp16";
+}
+
+const char* word(LoopOrder order) {
+  return order == LoopOrder::kOverlapped ? "LoopOrder::kOverlapped" : "LoopOrder::kSequential";
+}
+
+const char* word(Schedule schedule) {
+  return schedule == Schedule::kStatic ? "Schedule::kStatic" : "Schedule::kDynamic";
+}
+
+std::string word(int value) { return std::to_string(value); }
+
+// The options of one compilation; part of the cache key.
+std::vector<std::string> options_for(std::string_view arch) {
+  return {"--gpu-architecture=" + std::string(arch), "--std=c++20",
+          "--device-as-default-execution-space", "--ptxas-options=-v", "--no-source-include"};
+}
+
+// Owns an nvrtcProgram.
+class Program {
+ public:
+  Program(const Nvrtc& nvrtc, const std::string& stub) : nvrtc_(nvrtc) {
+    std::vector<const char*> texts;
+    std::vector<const char*> names;
+    for (const KernelSource& source : kernel_sources()) {
+      texts.push_back(source.text);
+      names.push_back(source.name);
+    }
+    require(nvrtc_.nvrtcCreateProgram(&program_, stub.c_str(), "tilewise_kernel.cu",
+                                      static_cast<int>(texts.size()), texts.data(), names.data()),
+            "nvrtcCreateProgram");
+  }
+  ~Program() { nvrtc_.nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  bool compile(const std::vector<std::string>& options) {
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    const int count = static_cast<int>(pointers.size());
+    return nvrtc_.nvrtcCompileProgram(program_, count, pointers.data()) == 0;
+  }
+
+  std::string log() {
+    size_t bytes = 0;
+    require(nvrtc_.nvrtcGetProgramLogSize(program_, &bytes), "nvrtcGetProgramLogSize");
+    std::string text(bytes, '\0');
+    require(nvrtc_.nvrtcGetProgramLog(program_, text.data()), "nvrtcGetProgramLog");
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    return text;
+  }
+
+  std::string cubin() {
+    size_t bytes = 0;
+    require(nvrtc_.nvrtcGetCUBINSize(program_, &bytes), "nvrtcGetCUBINSize");
+    std::string code(bytes, '\0');
+    require(nvrtc_.nvrtcGetCUBIN(program_, code.data()), "nvrtcGetCUBIN");
+    return code;
+  }
+
+ private:
+  void require(nvrtcResult result, const char* call) {
+    if (result == 0) return;
+    throw Error(Status::internal, std::string(call) + ": " + nvrtc_.nvrtcGetErrorString(result));
+  }
+
+  const Nvrtc& nvrtc_;
+  nvrtcProgram program_ = nullptr;
+};
+
+const Nvrtc& required_nvrtc() {
+  std::string why;
+  const Nvrtc* nvrtc = find_nvrtc(&why);
+  if (nvrtc == nullptr) throw Error(Status::unsupported, why);
+  return *nvrtc;
+}
+
+std::string arch_of(CUdevice device) {
+  int major = 0;
+  int minor = 0;
+  check_cuda(driver().cuDeviceGetAttribute(&major, kAttributeMajor, device),
+             "cuDeviceGetAttribute");
+  check_cuda(driver().cuDeviceGetAttribute(&minor, kAttributeMinor, device),
+             "cuDeviceGetAttribute");
+  return "sm_" + std::to_string(major) + std::to_string(minor) + (major >= 9 ? "a" : "");
+}
+
+// A loaded kernel has its shared memory limit raised once for each device it was asked for.
+struct Entry {
+  std::once_flag once;
+  Kernel kernel;
+};
+
+void load(Entry& entry, const KernelSpec& spec, CUdevice device) {
+  const Compiled compiled = compile(spec, arch_of(device));
+  const Driver& d = driver();
+  CUlibrary library = nullptr;
+  check_cuda(d.cuLibraryLoadData(&library, compiled.cubin.data(), nullptr, nullptr, 0, nullptr,
+                                 nullptr, 0),
+             "cuLibraryLoadData");
+  const ForwardShape shape = shape_of(spec);
+  Kernel kernel;
+  kernel.shared_bytes = shape.shared_bytes;
+  kernel.threads = shape.threads;
+  check_cuda(d.cuLibraryGetKernel(&kernel.handle, library, "tilewise_kernel"),
+             "cuLibraryGetKernel");
+  check_cuda(
+      d.cuKernelSetAttribute(kFunctionMaxDynamicShared, kernel.shared_bytes, kernel.handle, device),
+      "cuKernelSetAttribute");
+  entry.kernel = kernel;
+}
+
+}  // namespace
+
+std::string text_of(const KernelSpec& spec) {
+  std::string text;
+  for_each_field(spec, [&](const char* name, const auto& value) {
+    if (!text.empty()) text += ", ";
+    text += std::string(".") + name + " = " + word(value);
+  });
+  return text;
+}
+
+std::string stub_of(const KernelSpec& spec) {
+  return "#include \"kernels/forward_sm90.cuh\"\n"
+         "namespace tilewise::gpu {\n"
+         "constexpr KernelSpec kSpec{" +
+         text_of(spec) +
+         "};\n"
+         "extern \"C\" __global__ void __launch_bounds__(Shape<kSpec>::kThreads, 1)\n"
+         "tilewise_kernel(const __grid_constant__ ForwardArgs args) {\n"
+         "  forward_sm90<kSpec>(args);\n"
+         "}\n"
+         "}  // namespace tilewise::gpu\n";
+}
+
+Compiled compile(const KernelSpec& spec, std::string_view arch) {
+  const std::string stub = stub_of(spec);
+  Program program(required_nvrtc(), stub);
+  const bool compiles = program.compile(options_for(arch));
+  Compiled compiled;
+  compiled.log = program.log();
+  if (!compiles) {
+    throw Error(Status::internal,
+                "NVRTC could not compile a kernel:\n" + compiled.log + "\n" + stub);
+  }
+  compiled.cubin = program.cubin();
+  return compiled;
+}
+
+std::string cache_key(const KernelSpec& spec, std::string_view arch) {
+  int major = 0;
+  int minor = 0;
+  required_nvrtc().nvrtcVersion(&major, &minor);
+  std::string key = "spec " + text_of(spec) + "\nsources " + kernel_sources_sha256() + "\nnvrtc " +
+                    std::to_string(major) + "." + std::to_string(minor) + "\n";
+  for (const std::string& option : options_for(arch)) key += option + "\n";
+  return key;
+}
+
+const Kernel& load_kernel(const KernelSpec& spec, CUdevice device) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<Entry>> entries;
+  Entry* entry = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Entry>& slot = entries[std::to_string(device) + " " + text_of(spec)];
+    if (slot == nullptr) slot = std::make_unique<Entry>();
+    entry = slot.get();
+  }
+  std::call_once(entry->once, [&] { load(*entry, spec, device); });
+  return entry->kernel;
+}
+
+}  // namespace tilewise::gpu

@@ -1,0 +1,60 @@
+// Sizes that follow from a KernelSpec of the forward kernel: tiles, threads, registers, shared
+// memory. Host and device compute them from the same lines; includes nothing else.
+// The budget tables are in docs/forward-sm90.md.
+#pragma once
+
+#include "spec.h"
+
+namespace tilewise::gpu {
+
+constexpr int kTileRows = 64;    // query rows of a consumer warpgroup: one wgmma
+constexpr int kBoxColumns = 64;  // 16-bit columns of a TMA box: 128 bytes, one swizzle atom
+constexpr int kStoreRows = 16;   // rows of an output box: one warp's share of a tile
+constexpr int kBoxRowBytes = 128;
+constexpr int kGroupThreads = 128;
+constexpr int kSlots = 4;  // units in flight between the K warp and the other roles
+constexpr int kMaxSharedBytes = 232448;
+
+constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+struct ForwardShape {
+  int threads;
+  int qk_columns;     // head_dim in whole boxes
+  int v_columns;      // value_dim in whole boxes
+  int stage_columns;  // columns of O that are staged at once
+  int q_bytes;        // one Q buffer of one warpgroup
+  int k_bytes;        // one K stage
+  int v_bytes;        // one V stage
+  int stage_bytes;    // O staging of one warpgroup, 0 when its Q buffer serves
+  int barrier_bytes;
+  int shared_bytes;
+  int consumer_registers;
+  int producer_registers;
+};
+
+constexpr ForwardShape shape_of(const KernelSpec& spec) {
+  ForwardShape shape{};
+  shape.threads = kGroupThreads * (1 + spec.consumers);
+  shape.qk_columns = round_up(spec.qk_dim, kBoxColumns);
+  shape.v_columns = round_up(spec.v_dim, kBoxColumns);
+  const bool own_staging = spec.q_buffers == 1;
+  shape.stage_columns = own_staging ? round_up(shape.v_columns / 2, kBoxColumns) : shape.v_columns;
+  const int q_columns =
+      own_staging || shape.qk_columns > shape.v_columns ? shape.qk_columns : shape.v_columns;
+  shape.q_bytes = kTileRows * q_columns * 2;
+  shape.k_bytes = spec.block_n * shape.qk_columns * 2;
+  shape.v_bytes = spec.block_n * shape.v_columns * 2;
+  shape.stage_bytes = own_staging ? kTileRows * shape.stage_columns * 2 : 0;
+  const int barriers =
+      2 * (kSlots + spec.consumers * spec.q_buffers + spec.k_stages + spec.v_stages);
+  shape.barrier_bytes = round_up(kSlots * 32 + barriers * 8, 1024);
+  shape.shared_bytes = spec.consumers * (spec.q_buffers * shape.q_bytes + shape.stage_bytes) +
+                       spec.k_stages * shape.k_bytes + spec.v_stages * shape.v_bytes +
+                       shape.barrier_bytes;
+  // setmaxnreg moves registers inside the CTA's own pool: threads x the count ptxas gave at launch.
+  shape.consumer_registers = spec.consumers == 4 ? 112 : (spec.consumers == 3 ? 160 : 232);
+  shape.producer_registers = spec.consumers == 2 ? 40 : 32;
+  return shape;
+}
+
+}  // namespace tilewise::gpu

@@ -1,0 +1,106 @@
+// Compiles the forward kernels of the support matrix with NVRTC, without a GPU, and fails on what
+// ptxas must not do: spills, serialised wgmma (C75xx), ignored setmaxnreg. Prints the register and
+// shared memory table of docs/forward-sm90.md. Arguments: directory for the cubins (optional).
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "launch.h"
+#include "shape.h"
+#include "tilewise/tilewise.hpp"
+
+namespace {
+
+using namespace tilewise::gpu;
+
+struct Row {
+  std::string name;
+  KernelSpec spec;
+};
+
+KernelSpec spec_for(int head_dim, int value_dim, int64_t left, int64_t right, Element element) {
+  ForwardProblem problem;
+  problem.element = element;
+  problem.batch = 1;
+  problem.q_heads = problem.kv_heads = 1;
+  problem.q_len = problem.kv_len = 4096;
+  problem.head_dim = head_dim;
+  problem.value_dim = value_dim;
+  problem.mask = {left, right, 0, 0};
+  problem.lse = true;
+  return plan_forward(problem, DeviceFacts{}).spec;
+}
+
+std::vector<Row> support_matrix() {
+  std::vector<Row> rows;
+  const int dims[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
+  for (const auto& [d, dv] : dims) {
+    const std::string name = "d" + std::to_string(d) + "/" + std::to_string(dv);
+    rows.push_back({name + " full", spec_for(d, dv, -1, -1, Element::kBf16)});
+    rows.push_back({name + " causal", spec_for(d, dv, -1, 0, Element::kBf16)});
+    rows.push_back({name + " window", spec_for(d, dv, 1023, 0, Element::kBf16)});
+    rows.push_back({name + " fp16 causal", spec_for(d, dv, -1, 0, Element::kFp16)});
+    KernelSpec varlen = spec_for(d, dv, -1, 0, Element::kBf16);
+    varlen.varlen = 1;
+    rows.push_back({name + " varlen causal", varlen});
+    KernelSpec softcap = spec_for(d, dv, -1, 0, Element::kBf16);
+    softcap.softcap = softcap.sink = 1;
+    rows.push_back({name + " softcap sink causal", softcap});
+    KernelSpec alibi = spec_for(d, dv, -1, 0, Element::kBf16);
+    alibi.alibi = 1;
+    rows.push_back({name + " alibi causal", alibi});
+    KernelSpec dropout = spec_for(d, dv, -1, 0, Element::kBf16);
+    dropout.dropout = 1;
+    rows.push_back({name + " dropout causal", dropout});
+  }
+  for (const int d : {16, 32, 48, 80, 112, 160, 224}) {
+    rows.push_back({"d" + std::to_string(d) + " causal", spec_for(d, d, -1, 0, Element::kBf16)});
+  }
+  return rows;
+}
+
+// "60 bytes spill stores, 92 bytes spill loads" -> 60.
+int number_before(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  if (at == std::string::npos) return -1;
+  size_t begin = at;
+  while (begin > 0 && std::isdigit(static_cast<unsigned char>(text[begin - 1]))) --begin;
+  return std::atoi(text.substr(begin, at - begin).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int failures = 0;
+  int index = 0;
+  std::printf("%-28s %7s %7s %6s %6s %9s\n", "kernel", "threads", "shared", "spill", "ms", "");
+  for (const Row& row : support_matrix()) {
+    const auto start = std::chrono::steady_clock::now();
+    Compiled compiled;
+    try {
+      compiled = compile(row.spec, "sm_90a");
+    } catch (const tilewise::Error& error) {
+      std::printf("%-28s FAILED\n%s\n", row.name.c_str(), error.what());
+      return 1;
+    }
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+    const ForwardShape shape = shape_of(row.spec);
+    const int spills = number_before(compiled.log, " bytes spill stores");
+    const bool warned = compiled.log.find("C75") != std::string::npos;
+    const bool bad = spills > 0 || warned;
+    failures += bad;
+    std::printf("%-28s %7d %7d %6d %6.0f %s\n", row.name.c_str(), shape.threads, shape.shared_bytes,
+                spills, ms.count(), warned ? "C75xx" : (bad ? "SPILLS" : ""));
+    if (warned) std::printf("%s\n", compiled.log.c_str());
+    if (argc > 1) {
+      std::ofstream(std::string(argv[1]) + "/" + std::to_string(index++) + ".cubin",
+                    std::ios::binary)
+          << compiled.cubin;
+    }
+  }
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}
