@@ -1,0 +1,54 @@
+# One GoogleTest program for each folder of tests/ that has *_test.cc files, with every .cc of that
+# folder in it; every *_test.sh and *_test.py; and tests/package/run.sh. See docs/testing.md.
+find_package(GTest REQUIRED)
+find_package(rapidcheck QUIET)
+
+file(GLOB test_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${PROJECT_SOURCE_DIR}"
+     tests/*)
+foreach(folder IN LISTS test_folders)
+  get_filename_component(name "${folder}" NAME)
+  tilewise_glob(with_tests ${folder}/*_test.cc)
+  if(with_tests AND TARGET tilewise_case)
+    tilewise_glob(sources ${folder}/*.cc)
+    set(program ${name}_test)
+    add_executable(${program} ${sources} ${tilewise_objects_of_library})
+    tilewise_compiled(${program})
+    target_link_libraries(${program} PRIVATE
+      tilewise_case GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
+    if(TARGET rapidcheck)
+      target_link_libraries(${program} PRIVATE rapidcheck)
+    endif()
+    if(name STREQUAL "cli" AND TARGET tilewise_cli)
+      target_sources(${program} PRIVATE $<TARGET_OBJECTS:tilewise_cli_objects>)
+      target_link_libraries(${program} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+      target_compile_definitions(${program} PRIVATE TILEWISE_PROGRAM="$<TARGET_FILE:tilewise_cli>")
+      add_dependencies(${program} tilewise_cli)
+    endif()
+    target_compile_definitions(${program} PRIVATE TILEWISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    set_target_properties(${program} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+    add_test(NAME ${name} COMMAND ${program})
+  endif()
+
+  tilewise_glob(scripts ${folder}/*_test.sh ${folder}/*_test.py)
+  foreach(script IN LISTS scripts)
+    get_filename_component(script_name "${script}" NAME_WE)
+    if(script MATCHES "\\.py$")
+      set(runner python3)
+    else()
+      set(runner sh)
+    endif()
+    add_test(NAME ${name}/${script_name} COMMAND ${runner} "${PROJECT_SOURCE_DIR}/${script}"
+             WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+    if(TARGET tilewise_cli)
+      set_tests_properties(${name}/${script_name} PROPERTIES
+        ENVIRONMENT "TILEWISE_PROGRAM=$<TARGET_FILE:tilewise_cli>")
+    endif()
+  endforeach()
+endforeach()
+
+# The sanitizers change what the library needs, so only the plain build is looked at as a package.
+if(EXISTS "${PROJECT_SOURCE_DIR}/tests/package/run.sh" AND NOT TILEWISE_SANITIZE)
+  add_test(NAME package COMMAND sh "${PROJECT_SOURCE_DIR}/tests/package/run.sh"
+           "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${CMAKE_COMMAND}")
+endif()

@@ -1,0 +1,28 @@
+# What every target of the project is compiled with, and how its sources are found.
+
+# Sources below a folder, found again whenever one is added.
+macro(tilewise_glob out)
+  file(GLOB ${out} CONFIGURE_DEPENDS LIST_DIRECTORIES false RELATIVE "${PROJECT_SOURCE_DIR}" ${ARGN})
+endmacro()
+
+# Include folders of everything that is not a user of the library.
+add_library(tilewise_headers INTERFACE)
+target_include_directories(tilewise_headers INTERFACE
+  "${PROJECT_SOURCE_DIR}/include"
+  "${PROJECT_BINARY_DIR}/include"
+  "${PROJECT_SOURCE_DIR}/src"
+  "${PROJECT_SOURCE_DIR}")
+target_compile_features(tilewise_headers INTERFACE cxx_std_20)
+
+function(tilewise_compiled target)
+  target_link_libraries(${target} PRIVATE tilewise_headers)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
+  if(TILEWISE_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()
