@@ -56,8 +56,8 @@ uint32_t encode(double value, const Format& format) {
   const int top = static_cast<int>(wide >> 52) - 1023 + bias;
   if (top >= 1) {  // not subnormal: round the mantissa as an integer, half-way cases to even
     const uint64_t half = (uint64_t{1} << (shift - 1)) - 1 + ((wide >> shift) & 1);
-    const uint64_t rounded = ((wide + half) >> shift) -
-                             (static_cast<uint64_t>(1023 - bias) << format.mantissa_bits);
+    const uint64_t rounded =
+        ((wide + half) >> shift) - (static_cast<uint64_t>(1023 - bias) << format.mantissa_bits);
     return sign | (rounded >= infinity ? infinity : static_cast<uint32_t>(rounded));
   }
   int exponent = 0;

@@ -1,0 +1,97 @@
+// What most tests are made of: expect_matches_reference("q=64 d=64 mask=causal") runs the Case on
+// every backend and instruction set of this machine and compares it with float64. A failure prints
+// the command that reruns it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "case/case.h"
+#include "case/case_tensors.h"
+#include "case/verify.h"
+#include "reference/element.h"
+#include "tests/targets.h"
+#include "tilewise/tilewise.hpp"
+
+namespace tilewise::test {
+
+// Runs and judges one Case on one target.
+inline void expect_target_matches(const Case& c, const Target& target) {
+  const ChosenIsa chosen(target);
+  const Verdict verdict = verify_case(c, target.backend);
+  if (verdict.passed) return;
+  std::string text;
+  for (const std::string& failure : verdict.failures) text += "\n  " + failure;
+  ADD_FAILURE() << verdict.rerun << text;
+}
+
+inline void expect_matches_reference(std::string_view text) {
+  const Case c = parse_case(text);
+  for (const Target& target : targets()) expect_target_matches(c, target);
+}
+
+inline void expect_all_match(std::initializer_list<std::string_view> texts) {
+  for (const std::string_view text : texts) expect_matches_reference(text);
+}
+
+// --- tensors set and read by hand, for literal cases ---
+
+// In logical order: sequence, row, head, column.
+inline void set_values(CaseTensors& tensors, Arg arg,
+                       const std::function<double(ElementIndex)>& f) {
+  const bool backward = tensors.text().dir == Direction::backward;
+  const Tensor& tensor = tensor_of(backward ? tensors.backward() : tensors.forward(), arg);
+  for_each_element(tensors.text(), arg, tensor, [&](int64_t offset, const ElementIndex& index) {
+    reference::write_element(tensor.data, tensor.dtype, offset, f(index));
+  });
+  tensors.seal_inputs();
+}
+
+inline void set_values(CaseTensors& tensors, Arg arg, const std::vector<double>& values) {
+  size_t next = 0;
+  set_values(tensors, arg, [&](const ElementIndex&) { return values.at(next++); });
+}
+
+inline std::vector<double> values_of(const CaseTensors& tensors, Arg arg) {
+  const bool backward = tensors.text().dir == Direction::backward;
+  const Tensor& tensor = tensor_of(backward ? tensors.backward() : tensors.forward(), arg);
+  std::vector<double> values;
+  for_each_element(tensors.text(), arg, tensor, [&](int64_t offset, const ElementIndex&) {
+    values.push_back(reference::read_element(tensor.data, tensor.dtype, offset));
+  });
+  return values;
+}
+
+// Forward, and for a backward Case backward, with everything poisoned; no judging.
+inline void run_case(const CaseTensors& tensors, const Target& target) {
+  const ChosenIsa chosen(target);
+  EXPECT_EQ(run_poisoned(Direction::forward, tensors, target.backend), "");
+  if (tensors.text().dir == Direction::backward) {
+    EXPECT_EQ(run_poisoned(Direction::backward, tensors, target.backend), "");
+  }
+}
+
+// Judges tensors that a test has set by hand.
+inline void expect_tensors_match(CaseTensors& tensors, const Target& target) {
+  const ChosenIsa chosen(target);
+  const Verdict verdict = verify_tensors(tensors, target.backend);
+  std::string text;
+  for (const std::string& failure : verdict.failures) text += "\n  " + failure;
+  EXPECT_TRUE(verdict.passed) << target.name() << ": hand-made data for \""
+                              << print_case(tensors.text()) << "\"" << text;
+}
+
+// Calls body once for each target; failures inside carry its name.
+inline void for_each_target(const std::function<void(const Target&)>& body) {
+  for (const Target& target : targets()) {
+    SCOPED_TRACE(target.name());
+    body(target);
+  }
+}
+
+}  // namespace tilewise::test

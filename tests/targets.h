@@ -1,0 +1,48 @@
+// What there is to test on this machine: each backend that takes CPU tensors, and the cpu backend
+// once for each instruction set, chosen by TILEWISE_ISA before a plan is made.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tilewise/tilewise.hpp"
+
+namespace tilewise::test {
+
+struct Target {
+  std::string backend;
+  std::string isa;  // "" = the best there is
+  std::string name() const { return isa.empty() ? backend : backend + "/" + isa; }
+};
+
+// TILEWISE_ISA for as long as it lives.
+class ChosenIsa {
+ public:
+  explicit ChosenIsa(const Target& target) {
+    const char* before = std::getenv("TILEWISE_ISA");
+    had_ = before != nullptr;
+    if (had_) before_ = before;
+    if (!target.isa.empty()) setenv("TILEWISE_ISA", target.isa.c_str(), 1);
+  }
+  ~ChosenIsa() {
+    if (had_) {
+      setenv("TILEWISE_ISA", before_.c_str(), 1);
+    } else {
+      unsetenv("TILEWISE_ISA");
+    }
+  }
+  ChosenIsa(const ChosenIsa&) = delete;
+  ChosenIsa& operator=(const ChosenIsa&) = delete;
+
+ private:
+  bool had_ = false;
+  std::string before_;
+};
+
+inline const std::vector<Target>& targets() {
+  static const std::vector<Target> list = {{"reference", ""}};
+  return list;
+}
+
+}  // namespace tilewise::test
