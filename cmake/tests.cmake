@@ -27,7 +27,7 @@ foreach(folder IN LISTS test_folders)
     target_compile_definitions(${program} PRIVATE TILEWISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     set_target_properties(${program} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-    add_test(NAME ${name} COMMAND ${program})
+    add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   endif()
 
   tilewise_glob(scripts ${folder}/*_test.sh ${folder}/*_test.py)
