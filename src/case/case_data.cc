@@ -20,7 +20,7 @@ uint64_t element_bits(uint64_t seed, Arg arg, const ElementIndex& index) {
 double outlier_factor(uint64_t seed, Arg arg, const ElementIndex& index) {
   const uint64_t channel = mix_bits(mix_bits(seed + static_cast<uint64_t>(index.head)) +
                                     static_cast<uint64_t>(index.column));
-  double factor = channel % 32 == 0 ? 32.0 : 1.0;
+  double factor = channel % 16 == 0 ? 32.0 : 1.0;
   if (arg == Arg::k && index.row == 0) factor *= 8.0;
   return factor;
 }

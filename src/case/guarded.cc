@@ -143,7 +143,8 @@ bool Guarded::changed_canary(ptrdiff_t* where) const {
       if (at >= back_) break;
     }
     if (*at != static_cast<std::byte>(pattern[phase(at, data_)])) {
-      *where = at - data_;
+      const auto element = static_cast<ptrdiff_t>(size_of(filled_));
+      *where = at - data_ - static_cast<ptrdiff_t>(phase(at, data_)) % element;
       return true;
     }
     ++at;

@@ -34,7 +34,7 @@ class Guarded {
   size_t bytes() const { return bytes_; }
   // Fills data and canaries with the poison of inputs (dtype sets the pattern of an element).
   void fill_poison(DType dtype);
-  // Byte distance from data() of the first canary byte that changed; false = none did.
+  // Byte distance from data() of the first canary element that changed; false = none did.
   bool changed_canary(ptrdiff_t* where) const;
 
  private:
