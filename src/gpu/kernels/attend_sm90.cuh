@@ -7,6 +7,13 @@
 // Docs: docs/forward-sm90.md
 #pragma once
 
+#include "kernels/layout_sm90.cuh"
+#include "kernels/schedule.cuh"
+#include "kernels/softmax_tile.cuh"
+#include "kernels/tile.cuh"
+#include "kernels/tma.cuh"
+#include "kernels/wgmma.cuh"
+
 namespace tilewise::gpu {
 
 constexpr float kLog2E = 1.44269504088896340736f;

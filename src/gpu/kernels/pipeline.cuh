@@ -3,6 +3,8 @@
 // producer waits on `empty` with the inverted phase, so its first lap passes at once.
 #pragma once
 
+#include "kernels/ptx.cuh"
+
 namespace tilewise::gpu {
 
 struct Barrier {

@@ -2,6 +2,8 @@
 // exp2, packing two floats, matrix stores, fences and register reallocation.
 #pragma once
 
+#include "spec.h"
+
 namespace tilewise::gpu {
 
 using Uint32 = unsigned int;

@@ -5,6 +5,10 @@
 // every other role through a ring of slots in shared memory.
 #pragma once
 
+#include "args.h"
+#include "kernels/pipeline.cuh"
+#include "kernels/tile.cuh"
+
 namespace tilewise::gpu {
 
 struct alignas(16) Unit {

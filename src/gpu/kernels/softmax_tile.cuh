@@ -8,6 +8,9 @@
 // scale, so the result is the usual online softmax up to rounding. docs/forward-sm90.md, "Softmax".
 #pragma once
 
+#include "kernels/ptx.cuh"
+#include "semantics/philox.h"
+
 namespace tilewise::gpu {
 
 // fp16 weights overflow at 65504 and lose bits below 2^-14, bf16 weights do neither.

@@ -2,6 +2,11 @@
 // Who sees what is decided by semantics/mask.h; this file only turns it into blocks and registers.
 #pragma once
 
+#include "args.h"
+#include "kernels/ptx.cuh"
+#include "semantics/mask.h"
+#include "shape.h"
+
 namespace tilewise::gpu {
 
 TW_DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -3,6 +3,9 @@
 // swizzle: 64 columns of 16 bits a row, 16-byte chunk c of row r at chunk c ^ (r % 8).
 #pragma once
 
+#include "args.h"
+#include "kernels/pipeline.cuh"
+
 namespace tilewise::gpu {
 
 TW_DEVICE void prefetch_map(const TensorMap& map) {

@@ -5,6 +5,8 @@
 // shuffle between the two products. Shared-memory operands are named by 64-bit descriptors.
 #pragma once
 
+#include "kernels/ptx.cuh"
+
 namespace tilewise::gpu {
 
 // Before the first wgmma of a batch: registers written since the last one are ordered.
