@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "case/verify.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::test {
@@ -13,6 +14,10 @@ namespace tilewise::test {
 struct Target {
   std::string backend;
   std::string isa;  // "" = the best there is
+  // The only refusal that is no failure: "standard" is there for comparison, not for everything.
+  bool may_refuse(const Verdict& verdict) const {
+    return backend == "standard" && !verdict.supported;
+  }
   std::string name() const { return isa.empty() ? backend : backend + "/" + isa; }
 };
 

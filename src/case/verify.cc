@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "case/tolerance.h"
@@ -147,31 +148,6 @@ class Judge {
   int64_t misses_ = 0;
 };
 
-void judge_forward(const CaseTensors& tensors, const reference::Selection& selection,
-                   Verdict& verdict) {
-  const Case& c = tensors.text();
-  const Problem problem = make_problem(Direction::forward, tensors.forward(), tensors.options());
-  const reference::Result64 exact = reference::forward(problem, tensors.forward(), selection);
-  Judge judge(c, verdict);
-  judge.compare(Arg::out, tensors.forward().out, exact.rows, c.dv, exact.out);
-  judge.compare(Arg::lse, tensors.forward().lse, exact.rows, 1, exact.lse);
-}
-
-void judge_backward(const CaseTensors& tensors, const reference::Selection& selection,
-                    Verdict& verdict) {
-  const Case& c = tensors.text();
-  const Tensors& call = tensors.backward();
-  const Problem problem = make_problem(Direction::backward, call, tensors.options());
-  const bool sampled = !selection.all_rows || !selection.all_keys;
-  const reference::Gradients64 exact = reference::backward(
-      problem, call, selection, sampled ? reference::RowSums::given : reference::RowSums::computed);
-  Judge judge(c, verdict);
-  judge.compare(Arg::d_q, call.d_q, exact.rows, c.d, exact.d_q);
-  judge.compare(Arg::d_k, call.d_k, exact.keys, c.d, exact.d_k);
-  judge.compare(Arg::d_v, call.d_v, exact.keys, c.dv, exact.d_v);
-  judge.compare_sink(call.d_sink, exact.d_sink);
-}
-
 // Forward, and for a backward Case backward.
 void run_once(const CaseTensors& tensors, const std::string& backend,
               std::vector<std::string>& failures) {
@@ -224,19 +200,66 @@ std::string run_poisoned(Direction direction, const CaseTensors& tensors,
          " wrote outside its workspace of " + std::to_string(workspace.bytes()) + " bytes";
 }
 
-Verdict verify_tensors(CaseTensors& tensors, const std::string& backend) {
-  Verdict verdict;
+// What the results are compared with. Sampled gradients are computed from the out and lse of each
+// run, everything else once.
+struct CaseVerifier::Exact {
+  reference::Selection selection;
+  std::optional<reference::Result64> forward;
+  std::optional<reference::Gradients64> backward;
+
+  bool sampled() const { return !selection.all_rows || !selection.all_keys; }
+  void judge_forward(const CaseTensors& tensors, Verdict& verdict);
+  void judge_backward(const CaseTensors& tensors, Verdict& verdict);
+};
+
+void CaseVerifier::Exact::judge_forward(const CaseTensors& tensors, Verdict& verdict) {
   const Case& c = tensors.text();
+  const Tensors& call = tensors.forward();
+  if (!forward.has_value()) {
+    const Problem problem = make_problem(Direction::forward, call, tensors.options());
+    forward = reference::forward(problem, call, selection);
+  }
+  Judge judge(c, verdict);
+  judge.compare(Arg::out, call.out, forward->rows, c.dv, forward->out);
+  judge.compare(Arg::lse, call.lse, forward->rows, 1, forward->lse);
+}
+
+void CaseVerifier::Exact::judge_backward(const CaseTensors& tensors, Verdict& verdict) {
+  const Case& c = tensors.text();
+  const Tensors& call = tensors.backward();
+  if (sampled() || !backward.has_value()) {
+    const Problem problem = make_problem(Direction::backward, call, tensors.options());
+    backward =
+        reference::backward(problem, call, selection,
+                            sampled() ? reference::RowSums::given : reference::RowSums::computed);
+  }
+  Judge judge(c, verdict);
+  judge.compare(Arg::d_q, call.d_q, backward->rows, c.d, backward->d_q);
+  judge.compare(Arg::d_k, call.d_k, backward->keys, c.d, backward->d_k);
+  judge.compare(Arg::d_v, call.d_v, backward->keys, c.dv, backward->d_v);
+  judge.compare_sink(call.d_sink, backward->d_sink);
+}
+
+CaseVerifier::CaseVerifier(CaseTensors& tensors)
+    : tensors_(tensors), exact_(std::make_unique<Exact>()) {
+  exact_->selection = select(tensors.text());
+}
+
+CaseVerifier::~CaseVerifier() = default;
+
+Verdict CaseVerifier::verify(const std::string& backend) {
+  Verdict verdict;
+  const Case& c = tensors_.text();
   verdict.rerun = rerun_command(c, backend);
   try {
-    run_once(tensors, backend, verdict.failures);
-    const reference::Selection selection = select(c);
-    judge_forward(tensors, selection, verdict);
-    if (c.dir == Direction::backward) judge_backward(tensors, selection, verdict);
-    for (std::string& text : tensors.violations(c.dir)) {
+    tensors_.poison_outputs();
+    run_once(tensors_, backend, verdict.failures);
+    exact_->judge_forward(tensors_, verdict);
+    if (c.dir == Direction::backward) exact_->judge_backward(tensors_, verdict);
+    for (std::string& text : tensors_.violations(c.dir)) {
       verdict.failures.push_back(std::move(text));
     }
-    check_repeatable(tensors, backend, verdict);
+    check_repeatable(tensors_, backend, verdict);
   } catch (const Error& error) {
     verdict.supported = error.status() != Status::unsupported;
     verdict.failures.push_back(error.what());
@@ -248,7 +271,7 @@ Verdict verify_tensors(CaseTensors& tensors, const std::string& backend) {
 
 Verdict verify_case(const Case& c, const std::string& backend) {
   CaseTensors tensors(c);
-  return verify_tensors(tensors, backend);
+  return CaseVerifier(tensors).verify(backend);
 }
 
 }  // namespace tilewise

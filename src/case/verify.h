@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,21 @@ struct Verdict {
 // Throws Error only for a Case that makes no sense; whatever the backend throws is a failure.
 Verdict verify_case(const Case& c, const std::string& backend);
 
-// The same on tensors that the caller has changed by hand (after seal_inputs()).
-Verdict verify_tensors(CaseTensors& tensors, const std::string& backend);
+// The same on tensors that the caller may have changed by hand (then seal_inputs()), for several
+// backends or instruction sets in turn: the reference is computed once.
+class CaseVerifier {
+ public:
+  explicit CaseVerifier(CaseTensors& tensors);
+  ~CaseVerifier();
+  CaseVerifier(const CaseVerifier&) = delete;
+  CaseVerifier& operator=(const CaseVerifier&) = delete;
+  Verdict verify(const std::string& backend);
+
+ private:
+  struct Exact;
+  CaseTensors& tensors_;
+  std::unique_ptr<Exact> exact_;
+};
 
 // One forward or backward call through make_plan and Plan::run with a poisoned workspace of exact
 // size; returns a text when the workspace was overrun, else "". Throws what the call throws.
