@@ -5,7 +5,7 @@
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define TW_FN __host__ __device__ inline
 #else
-#define TW_FN inline
+#define TW_FN __attribute__((always_inline)) inline
 #endif
 
 namespace tilewise {
