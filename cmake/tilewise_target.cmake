@@ -2,7 +2,8 @@
 
 # Sources below a folder, found again whenever one is added.
 macro(tilewise_glob out)
-  file(GLOB ${out} CONFIGURE_DEPENDS LIST_DIRECTORIES false RELATIVE "${PROJECT_SOURCE_DIR}" ${ARGN})
+  file(GLOB ${out} CONFIGURE_DEPENDS LIST_DIRECTORIES false RELATIVE "${PROJECT_SOURCE_DIR}"
+       ${ARGN})
 endmacro()
 
 # Include folders of everything that is not a user of the library.

@@ -27,12 +27,15 @@ check() {
 }
 
 install_and_move() {
-  "$cmake" --install "$build" --prefix "$work/first" --component library && mv "$work/first" "$prefix"
+  "$cmake" --install "$build" --prefix "$work/first" --component library &&
+    mv "$work/first" "$prefix"
 }
 find_library_file() { find "$prefix" -name 'libtilewise.so.*.*.*' -type f; }
 
 # --- the installed library ---
-names_no_build_path() { ! grep -rlE "$source|$build" "$prefix" --include='*.cmake' --include='*.pc'; }
+names_no_build_path() {
+  ! grep -rlE "$source|$build" "$prefix" --include='*.cmake' --include='*.pc'
+}
 size_is_small() {
   strip -o "$work/stripped.so" "$library" && bytes=$(wc -c <"$work/stripped.so") &&
     echo "$bytes bytes" && [ "$bytes" -lt 2000000 ]
@@ -44,7 +47,8 @@ shows_its_api_only() {
 }
 needs_the_standard_library_only() {
   readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$work/needed"
-  ! grep -vE '^(libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|ld-linux[^.]*)\.so' "$work/needed" &&
+  allowed='^(libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|ld-linux[^.]*)\.so'
+  ! grep -vE "$allowed" "$work/needed" &&
     ! ldd "$library" | grep 'not found'
 }
 
@@ -78,7 +82,7 @@ function(settings out)
   set(text "")
   get_cmake_property(names VARIABLES)
   list(FILTER names INCLUDE REGEX
-    "^(BUILD_SHARED_LIBS|CMAKE_(CXX_|C_|EXE_|SHARED_|RUNTIME_|LIBRARY_|BUILD_|EXPORT_|POSITION_).*)")
+    "^(BUILD_SHARED_LIBS|CMAKE_(CXX|C|EXE|SHARED|RUNTIME|LIBRARY|BUILD|EXPORT|POSITION)_.*)")
   foreach(name IN LISTS names)
     string(APPEND text "\${name}=\${\${name}}\n")
   endforeach()
@@ -119,7 +123,8 @@ check "find_package: the examples build" builds_by_find_package
 check "find_package: attention.c runs" "$work/examples/attention_c"
 check "find_package: attention.cpp runs" "$work/examples/attention_cpp"
 check "find_package: another minor version is refused" refuses_another_minor
-check "pkg-config: attention.c builds and runs" by_pkg_config cc -std=c11 "$source/examples/attention.c"
+check "pkg-config: attention.c builds and runs" by_pkg_config cc -std=c11 \
+  "$source/examples/attention.c"
 check "pkg-config: attention.cpp builds and runs" by_pkg_config c++ -std=c++20 \
   "$source/examples/attention.cpp"
 check "add_subdirectory: leaves the parent as it is" configures_in_a_parent
