@@ -6,7 +6,7 @@ find_package(nlohmann_json REQUIRED)
 
 tilewise_glob(cli_sources cli/*.cc)
 list(REMOVE_ITEM cli_sources cli/main.cc)
-if(cli_sources AND TARGET tilewise_case)
+if(cli_sources AND EXISTS "${PROJECT_SOURCE_DIR}/cli/main.cc")
   add_library(tilewise_cli_objects OBJECT EXCLUDE_FROM_ALL ${cli_sources})
   tilewise_compiled(tilewise_cli_objects)
   target_link_libraries(tilewise_cli_objects PUBLIC CLI11::CLI11 fmt::fmt
