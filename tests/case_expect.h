@@ -42,6 +42,16 @@ inline void expect_all_match(std::initializer_list<std::string_view> texts) {
   for (const std::string_view text : texts) expect_matches_reference(text);
 }
 
+// Each Case in all three dtypes, forward and backward.
+inline void expect_all_match_everywhere(std::initializer_list<std::string_view> texts) {
+  for (const std::string_view text : texts) {
+    for (const char* dtype : {" dtype=fp32", " dtype=bf16", " dtype=fp16"}) {
+      expect_matches_reference(std::string(text) + dtype);
+      expect_matches_reference(std::string(text) + dtype + " dir=bwd");
+    }
+  }
+}
+
 // --- tensors set and read by hand, for literal cases ---
 
 // In logical order: sequence, row, head, column.
