@@ -23,7 +23,8 @@ namespace tilewise::test {
 // Judges tensors, which a test may have set by hand, on each target.
 inline void expect_tensors_match(CaseTensors& tensors) {
   CaseVerifier verifier(tensors);
-  for (const Target& target : targets()) {
+  for (const Target& target : judged_targets()) {
+    if (!worth_running(target, tensors.text())) continue;
     const ChosenIsa chosen(target);
     const Verdict verdict = verifier.verify(target.backend);
     if (verdict.passed || target.may_refuse(verdict)) continue;

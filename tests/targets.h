@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "case/verify.h"
+#include "cpu/isa.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::test {
@@ -46,8 +47,31 @@ class ChosenIsa {
 };
 
 inline const std::vector<Target>& targets() {
-  static const std::vector<Target> list = {{"reference", ""}};
+  static const std::vector<Target> list = [] {
+    std::vector<Target> all;
+    for (const std::string& isa : cpu::available_isas()) all.push_back({"cpu", isa});
+    all.push_back({"reference", ""});
+    return all;
+  }();
   return list;
+}
+
+// With "standard", which may refuse what it is not made for.
+inline const std::vector<Target>& judged_targets() {
+  static const std::vector<Target> list = [] {
+    std::vector<Target> all = targets();
+    all.push_back({"standard", ""});
+    return all;
+  }();
+  return list;
+}
+
+// The reference as a target only shows that its backend writes what its functions return: not
+// worth the time where the problem is long.
+inline bool worth_running(const Target& target, const Case& c) {
+  constexpr double kLong = 1e6;
+  return target.backend != "reference" ||
+         static_cast<double>(c.b * c.hq * c.q) * static_cast<double>(c.kv * (c.d + c.dv)) < kLong;
 }
 
 }  // namespace tilewise::test

@@ -18,8 +18,10 @@ namespace {
 using reference::Position;
 using reference::Values;
 
-// Multiplications of the reference that a check may cost; a second or two.
-constexpr double kMostWork = 2e9;
+// Multiplications of the reference that a check may cost, about a second; but never fewer rows or
+// keys than these.
+constexpr double kMostWork = 5e8;
+constexpr int64_t kFewestSampled = 12;
 constexpr size_t kMostFailures = 20;
 
 std::string number(double value) {
@@ -56,7 +58,7 @@ reference::Selection select(const Case& c) {
   const auto affordable = [&](int64_t other) {
     const double rows =
         kMostWork / 2 / (pair_work * static_cast<double>(std::max<int64_t>(other, 1)));
-    return std::max<int64_t>(4, static_cast<int64_t>(rows));
+    return std::max(kFewestSampled, static_cast<int64_t>(rows));
   };
   selection.all_rows = c.q <= affordable(c.kv);
   selection.all_keys = c.kv <= affordable(c.q);

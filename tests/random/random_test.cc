@@ -59,7 +59,8 @@ TEST(Random, CasesMatchTheReference) {
     ASSERT_EQ(parse_case(print_case(c)), c) << print_case(c);
     CaseTensors tensors(c);
     CaseVerifier verifier(tensors);
-    for (const Target& target : targets()) {
+    for (const Target& target : judged_targets()) {
+      if (target.backend == "reference" && number % 20 != 0) continue;
       const ChosenIsa chosen(target);
       const Verdict verdict = verifier.verify(target.backend);
       tallies[target.name()].add(verdict, c);
