@@ -6,47 +6,56 @@
 namespace tilewise::gpu {
 namespace {
 
-constexpr int64_t kMaxRows = int64_t{1} << 30;
+constexpr int64_t kMaxUnits = int64_t{1} << 30;
 
-bool is_bounded(int64_t side) { return side >= 0 && side < kMaxRows; }
+// Whether a side of the band hides any key of any row; packed lengths are not known here.
+void set_bounds(KernelSpec& spec, const ForwardProblem& p) {
+  const semantics::Band band = semantics::make_band(p.mask, p.q_len, p.kv_len);
+  const bool left = band.left != semantics::kUnbounded;
+  const bool right = band.right != semantics::kUnbounded;
+  spec.bound_left = left && (p.packed || band.keys_of_row(p.q_len - 1).begin > 0);
+  spec.bound_right = right && (p.packed || band.keys_of_row(0).end < p.kv_len);
+}
 
-// Tiles by padded head size; budgets and measurements in docs/forward-sm90.md.
+void set_tile(KernelSpec& spec, LoopOrder order, int consumers, int block_n, int stages) {
+  spec.order = order;
+  spec.consumers = consumers;
+  spec.block_n = block_n;
+  spec.k_stages = spec.v_stages = stages;
+  spec.q_buffers = 2;
+}
+
+// Tiles by padded head size; budgets and measurements in docs/forward-sm90.md. Philox needs
+// registers that the overlapped order does not have.
 void choose_tile(KernelSpec& spec) {
   const int columns = std::max(spec.qk_dim, spec.v_dim);
   if (columns <= 64) {
-    spec.order = LoopOrder::kSequential;
-    spec.consumers = 4;
-    spec.block_n = 64;
-    spec.k_stages = spec.v_stages = 8;
+    set_tile(spec, LoopOrder::kSequential, 4, 64, 8);
   } else if (columns <= 128) {
-    spec.order = LoopOrder::kOverlapped;
-    spec.consumers = 2;
-    spec.block_n = 128;
-    spec.k_stages = spec.v_stages = 2;
+    if (spec.dropout) {
+      set_tile(spec, LoopOrder::kSequential, 3, 64, 4);
+    } else {
+      set_tile(spec, LoopOrder::kOverlapped, 2, 128, 2);
+    }
   } else if (columns <= 192) {
-    spec.order = LoopOrder::kOverlapped;
-    spec.consumers = 2;
-    spec.block_n = 64;
-    spec.k_stages = spec.v_stages = 2;
+    set_tile(spec, spec.dropout ? LoopOrder::kSequential : LoopOrder::kOverlapped, 2, 64, 2);
   } else {
-    spec.order = LoopOrder::kOverlapped;
-    spec.consumers = 2;
-    spec.block_n = 64;
-    spec.k_stages = spec.v_stages = 2;
+    set_tile(spec, spec.dropout ? LoopOrder::kSequential : LoopOrder::kOverlapped, 2, 64, 2);
     spec.q_buffers = 1;
   }
 }
 
-// Heads walked together, longest units first. From the prototype's table (docs, "Order"): long
-// sequences balance best over all heads, short ones must keep their K and V in the L2.
+// Heads walked together, longest units first (docs, "Order"). Sections that are too small cannot
+// balance their tail, sections that are too large lose the L2.
 int choose_section(const ForwardProblem& p, const KernelSpec& spec) {
+  if (!spec.bound_right && !spec.bound_left) return 1;
   const int64_t heads = (p.packed ? 1 : p.batch) * p.q_heads;
-  if (!spec.bound_right && !spec.bound_left && !p.packed) return 1;
-  const int64_t bytes = p.kv_len * (spec.qk_dim + spec.v_dim) * 2;
   const int64_t share = std::max<int64_t>(1, p.q_heads / std::max<int64_t>(1, p.kv_heads));
-  if (p.kv_len >= 4096) return static_cast<int>(heads);
-  const int64_t fit = (int64_t{32} << 20) / std::max<int64_t>(1, bytes) * share;
-  return static_cast<int>(std::clamp<int64_t>(fit, 1, heads));
+  const int columns = std::max(spec.qk_dim, spec.v_dim);
+  int64_t section = columns <= 128 ? 16 : 32;
+  if (columns <= 64) section = p.kv_len <= 1024 ? 128 : heads;
+  section = std::max(section, share) / share * share;
+  return static_cast<int>(std::clamp<int64_t>(section, 1, heads));
 }
 
 }  // namespace
@@ -56,7 +65,8 @@ std::vector<std::string> why_not_forward(const ForwardProblem& p, const DeviceFa
   const auto refuse = [&](const std::string& reason) { reasons.push_back(reason); };
   if (facts.major != 9) refuse("forward_sm90 needs compute capability 9.0");
   if (p.head_dim > 256 || p.value_dim > 256) refuse("head_dim and value_dim go up to 256");
-  if (p.q_len >= kMaxRows || p.kv_len >= kMaxRows) refuse("sequences go up to 2^30 rows");
+  if (p.q_len >= kMaxRows || p.kv_len >= kMaxRows) refuse("sequences go up to 2^29 rows");
+  if (p.batch * p.q_heads * (p.q_len / kTileRows + 1) >= kMaxUnits) refuse("too many query tiles");
   const auto check_strides = [&](const char* name, const Strides& s, int64_t rows, int64_t heads) {
     const bool row_ok = rows <= 1 || (s.row % 8 == 0 && s.row > 0);
     const bool head_ok = heads <= 1 || (s.head % 8 == 0 && s.head >= 0);
@@ -77,8 +87,7 @@ ForwardPlan plan_forward(const ForwardProblem& p, const DeviceFacts& facts) {
   spec.element = p.element;
   spec.qk_dim = round_up(static_cast<int>(p.head_dim), 16);
   spec.v_dim = round_up(static_cast<int>(p.value_dim), 16);
-  spec.bound_left = is_bounded(p.mask.left);
-  spec.bound_right = is_bounded(p.mask.right);
+  set_bounds(spec, p);
   spec.varlen = p.packed;
   spec.lse = p.lse;
   spec.softcap = p.softcap > 0;
@@ -100,7 +109,7 @@ ForwardPlan plan_with_spec(const ForwardProblem& p, const DeviceFacts& facts,
   const int64_t units = groups * p.batch * p.q_heads;
   plan.groups = static_cast<int>(groups);
   plan.section_heads = section_heads;
-  plan.unit_count = static_cast<int>(std::min<int64_t>(units, kMaxRows));
+  plan.unit_count = static_cast<int>(std::min<int64_t>(units, kMaxUnits));
   plan.grid = static_cast<int>(std::min<int64_t>(units, facts.multiprocessors));
   plan.why = std::to_string(spec.consumers) + " x 64 query rows, " + std::to_string(spec.block_n) +
              " keys, sections of " + std::to_string(section_heads) + " heads";

@@ -3,8 +3,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "cache.h"
 #include "shape.h"
 #include "tilewise/tilewise.hpp"
 
@@ -115,11 +117,10 @@ struct Entry {
 };
 
 void load(Entry& entry, const KernelSpec& spec, CUdevice device) {
-  const Compiled compiled = compile(spec, arch_of(device));
+  const std::string cubin = find_cubin(spec, arch_of(device));
   const Driver& d = driver();
   CUlibrary library = nullptr;
-  check_cuda(d.cuLibraryLoadData(&library, compiled.cubin.data(), nullptr, nullptr, 0, nullptr,
-                                 nullptr, 0),
+  check_cuda(d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
              "cuLibraryLoadData");
   const ForwardShape shape = shape_of(spec);
   Kernel kernel;
@@ -171,14 +172,39 @@ Compiled compile(const KernelSpec& spec, std::string_view arch) {
   return compiled;
 }
 
+std::string pack_key(const KernelSpec& spec, std::string_view arch) {
+  std::string key = "spec " + text_of(spec) + "\nsources " + kernel_sources_sha256() + "\n";
+  for (const std::string& option : options_for(arch)) key += option + "\n";
+  return key;
+}
+
 std::string cache_key(const KernelSpec& spec, std::string_view arch) {
   int major = 0;
   int minor = 0;
   required_nvrtc().nvrtcVersion(&major, &minor);
-  std::string key = "spec " + text_of(spec) + "\nsources " + kernel_sources_sha256() + "\nnvrtc " +
-                    std::to_string(major) + "." + std::to_string(minor) + "\n";
-  for (const std::string& option : options_for(arch)) key += option + "\n";
-  return key;
+  return pack_key(spec, arch) + "nvrtc " + std::to_string(major) + "." + std::to_string(minor) +
+         "\n";
+}
+
+std::string find_cubin(const KernelSpec& spec, std::string_view arch) {
+  const KernelStore pack(pack_directory(), KernelStore::Access::kRead);
+  if (std::optional<std::string> cubin = pack.read(pack_key(spec, arch))) return *cubin;
+  const KernelStore cache(cache_directory(), KernelStore::Access::kReadWrite);
+  const std::string key = cache_key(spec, arch);
+  if (std::optional<std::string> cubin = cache.read(key)) return *cubin;
+  const Compiled compiled = compile(spec, arch);
+  cache.write(key, compiled.cubin);
+  return compiled.cubin;
+}
+
+void prebuild(const KernelSpec& spec, std::string_view arch, const std::string& directory) {
+  const KernelStore pack(directory, KernelStore::Access::kReadWrite);
+  const Compiled compiled = compile(spec, arch);
+  if (!pack.write(pack_key(spec, arch), compiled.cubin)) {
+    const std::string why = pack.why_closed();
+    throw Error(Status::internal,
+                "prebuild: cannot write to " + directory + (why.empty() ? "" : " (" + why + ")"));
+  }
 }
 
 const Kernel& load_kernel(const KernelSpec& spec, CUdevice device) {

@@ -33,8 +33,15 @@ struct Compiled {
 // Needs NVRTC, but no GPU. Throws Error with the log when the stub does not compile.
 Compiled compile(const KernelSpec& spec, std::string_view arch);
 
-// What must be equal for a cubin to be used again: spec, sources, compiler, flags, arch.
+// What must be equal for a cubin to be used again: spec, sources, flags, arch.
+std::string pack_key(const KernelSpec& spec, std::string_view arch);
+// The same and the version of NVRTC: what the user's cache goes by.
 std::string cache_key(const KernelSpec& spec, std::string_view arch);
+
+// A cubin from the shipped pack, the user's cache, or NVRTC (then kept in the cache).
+std::string find_cubin(const KernelSpec& spec, std::string_view arch);
+// Compiles into a pack directory; throws Error when it cannot be written.
+void prebuild(const KernelSpec& spec, std::string_view arch, const std::string& directory);
 
 struct Kernel {
   CUkernel handle = nullptr;

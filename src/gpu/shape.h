@@ -12,8 +12,10 @@ constexpr int kBoxColumns = 64;  // 16-bit columns of a TMA box: 128 bytes, one 
 constexpr int kStoreRows = 16;   // rows of an output box: one warp's share of a tile
 constexpr int kBoxRowBytes = 128;
 constexpr int kGroupThreads = 128;
-constexpr int kSlots = 4;  // units in flight between the K warp and the other roles
+constexpr int kSlots = 4;                // units in flight between the K warp and the other roles
+constexpr int kSlotBytes = 48 + 4 * 64;  // a Unit and four Items
 constexpr int kMaxSharedBytes = 232448;
+constexpr int kMaxRows = 1 << 29;  // of a sequence: row + offset stays an int
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
@@ -47,7 +49,7 @@ constexpr ForwardShape shape_of(const KernelSpec& spec) {
   shape.stage_bytes = own_staging ? kTileRows * shape.stage_columns * 2 : 0;
   const int barriers =
       2 * (kSlots + spec.consumers * spec.q_buffers + spec.k_stages + spec.v_stages);
-  shape.barrier_bytes = round_up(kSlots * 32 + barriers * 8, 1024);
+  shape.barrier_bytes = round_up(kSlots * kSlotBytes + barriers * 8, 1024);
   shape.shared_bytes = spec.consumers * (spec.q_buffers * shape.q_bytes + shape.stage_bytes) +
                        spec.k_stages * shape.k_bytes + spec.v_stages * shape.v_bytes +
                        shape.barrier_bytes;

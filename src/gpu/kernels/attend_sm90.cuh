@@ -38,12 +38,7 @@ struct Attend {
   RowState rows;
   float scale_out[2];  // what the finished item's O is multiplied by
 
-  Unit unit;
-  BlockRange stream;  // blocks that pass by
-  BlockRange blocks;  // blocks of this item
-  RowLimits limits;
-  int tile;  // < 0: nothing to store
-  bool flipped = false;
+  Item item;
 
   RingIndex<kSlots> slot;
   RingIndex<kSpec.q_buffers> at_q;
@@ -55,9 +50,10 @@ struct Attend {
       : args(args_), shared(shared_), wg(wg_), warp(warp_), c(args_.scale_log2) {}
 
   TW_DEVICE void run() {
+    prefetch_map(args.out);
     if (!next_item()) return;
     wait(shared.q_full[wg][at_q.stage], at_q.phase);
-    skip_k(stream.end - blocks.end);
+    skip_k(item.skip_right);
     wait(shared.k_full[at_k.stage], at_k.phase);
     issue_qk();
     wgmma_wait<0>();
@@ -69,7 +65,7 @@ struct Attend {
       finish_store();
 #pragma unroll
       for (int i = 0; i < kSpec.v_dim / 2; ++i) o[i] = 0.0f;
-      skip_v(stream.end - blocks.end);
+      skip_v(item.skip_right);
       walk_blocks();
       if (!edge()) break;
       first_softmax();
@@ -80,26 +76,18 @@ struct Attend {
 
   // Reads the next unit and finds this warpgroup's tile in it. False: no work is left.
   TW_DEVICE bool next_item() {
-    unit = read_unit<kSpec>(shared.slots, slot, args);
-    if (unit.batch < 0) return false;
-    tile = tile_of_consumer<kSpec>(unit, wg, flipped);
-    flipped = !flipped;
-    const int loaded = max_of(tile, 0);
-    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
-    stream = blocks_of_unit<kSpec>(band, unit);
-    blocks = blocks_of_tile<kBlock>(band, loaded);
-    limits = limits_of_thread(band, loaded * kTileRows + 16 * warp);
-    return true;
+    item = read_item<kSpec>(args, shared.slots, slot, wg);
+    return item.batch >= 0;
   }
 
   TW_DEVICE void walk_blocks() {
-    int n = blocks.end - 2;
+    int n = item.end - 2;
     if constexpr (kSpec.bound_right) {
-      for (; n >= max_of(blocks.free_end, blocks.begin); --n) step<true>(n);
+      for (; n >= max_of(item.free_end, item.begin); --n) step<true>(n);
     }
-    for (; n >= max_of(blocks.free_begin, blocks.begin); --n) step<false>(n);
+    for (; n >= max_of(item.free_begin, item.begin); --n) step<false>(n);
     if constexpr (kSpec.bound_left) {
-      for (; n >= blocks.begin; --n) step<true>(n);
+      for (; n >= item.begin; --n) step<true>(n);
     }
   }
 
@@ -168,23 +156,21 @@ struct Attend {
     if constexpr (S::kOwnStaging) arrive_warp(shared.q_empty[wg][at_q.stage]);
     wait(shared.v_full[at_v.stage], at_v.phase);
     issue_pv();
-    skip_k(blocks.begin - stream.begin);
-    const int left_v = blocks.begin - stream.begin;
-    const int done_tile = tile;
-    const Unit done = unit;
+    skip_k(item.skip_left);
+    const Item done = item;
     const int done_q = at_q.stage;
     at_q.advance();
     const bool more = next_item();
     if (more) {
       wait(shared.q_full[wg][at_q.stage], at_q.phase);
-      skip_k(stream.end - blocks.end);
+      skip_k(item.skip_right);
       wait(shared.k_full[at_k.stage], at_k.phase);
     }
     issue_qk();  // without a next item: a product nobody reads
     wgmma_wait<1>();
     release_v();
-    skip_v(left_v);
-    finish_item(done, done_tile, done_q);
+    skip_v(done.skip_left);
+    finish_item(done, done_q);
     wgmma_wait<0>();
     if (more) release_k();
     return more;
@@ -193,8 +179,8 @@ struct Attend {
   // Softmax of an item's first block. The maximum of the previous item serves as reference when
   // all sums come out in range; a hidden row or the first item fail that and take the true one.
   TW_DEVICE void first_softmax() {
-    const int n = blocks.end - 1;
-    if (n >= blocks.free_end || (kSpec.bound_left && n < blocks.free_begin)) {
+    const int n = item.end - 1;
+    if (n >= item.free_end || (kSpec.bound_left && n < item.free_begin)) {
       shape_scores<true>(n);
     } else {
       shape_scores<false>(n);
@@ -219,23 +205,25 @@ struct Attend {
     if constexpr (kSpec.softcap) cap_scores(s, args.score_scale, args.softcap);
     if constexpr (kSpec.alibi) {
       const float scale = kSpec.softcap ? 1.0f : args.score_scale;
-      const float slope = args.slopes[unit.batch * args.slopes_batch + unit.head];
-      const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
-      const Int64 distance = first_row() + band.off - first_key(n);
+      const float slope = args.slopes[item.batch * args.slopes_batch + item.head];
+      const int distance = first_row(item) + item.off - first_key(n);
       add_alibi(s, scale, slope, static_cast<float>(distance));
     }
-    if constexpr (kMasked) mask_scores<kSpec.bound_left != 0>(s, limits, n * kBlock);
+    if constexpr (kMasked) {
+      const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item));
+      mask_scores<kSpec.bound_left != 0>(s, limits, n * kBlock);
+    }
   }
 
-  TW_DEVICE int first_row() const {
-    return max_of(tile, 0) * kTileRows + 16 * warp + lane_id() / 4;
+  TW_DEVICE int first_row(const Item& of) const {
+    return max_of(of.tile, 0) * kTileRows + 16 * warp + lane_id() / 4;
   }
   TW_DEVICE int first_key(int n) const { return n * kBlock + 2 * (lane_id() % 4); }
 
   TW_DEVICE void drop(Uint32 (&weights)[kBlock / 4], int n) {
     if constexpr (kSpec.dropout) {
-      const int head = unit.batch * args.q_heads + unit.head;
-      drop_weights(weights, args.dropout, head, first_row(), first_key(n));
+      const int head = item.batch * args.q_heads + item.head;
+      drop_weights(weights, args.dropout, head, first_row(item), first_key(n));
     }
   }
 
@@ -309,7 +297,7 @@ struct Attend {
   }
 
   // Row sums, sink, LSE, and the first part of O (all of it when the Q buffer is the staging).
-  TW_DEVICE void finish_item(const Unit& done, int done_tile, int done_q) {
+  TW_DEVICE void finish_item(const Item& done, int done_q) {
     float lse[2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -329,11 +317,10 @@ struct Attend {
       if (sum == 0.0f) scale_out[row] = 0.0f;
     }
     clear_empty_rows();
-    stage_item = done;
-    stage_tile = done_tile;
+    staged = done;
     stage_q = done_q;
     stage_columns<0, S::kStageColumns>();
-    if constexpr (kSpec.lse) store_lse(done, done_tile, lse);
+    if constexpr (kSpec.lse) store_lse(done, lse);
   }
 
   // A row that saw nothing is zero even where 0 * V is not.
@@ -380,13 +367,13 @@ struct Attend {
     }
     fence_async_proxy();
     __syncwarp();
-    if (lane == 0 && stage_tile >= 0) {
-      const int origin = row_origin<kSpec>(args.q_limit, stage_item.q_len);
-      const int slab = slab_of<kSpec>(stage_item.batch, stage_item.q_start, stage_item.q_len);
-      const int out_row = origin + stage_tile * kTileRows + warp * kStoreRows;
+    if (lane == 0 && staged.tile >= 0) {
+      const int origin = row_origin<kSpec>(args.q_limit, staged.q_len);
+      const int slab = slab_of<kSpec>(staged.batch, staged.q_start, staged.q_len);
+      const int out_row = origin + staged.tile * kTileRows + warp * kStoreRows;
       for (int column = kBegin; column < kColumns; column += kBoxColumns) {
         const Uint32 from = base + (column - kBegin) / kBoxColumns * kTileRows * kBoxRowBytes;
-        store_box(args.out, from, column, out_row, stage_item.head, slab);
+        store_box(args.out, from, column, out_row, staged.head, slab);
       }
       commit_stores();
     }
@@ -411,10 +398,10 @@ struct Attend {
     }
   }
 
-  TW_DEVICE void store_lse(const Unit& done, int done_tile, const float (&lse)[2]) {
+  TW_DEVICE void store_lse(const Item& done, const float (&lse)[2]) {
     const int lane = lane_id();
-    if (done_tile < 0 || lane % 4 != 0) return;
-    const int first = done_tile * kTileRows + 16 * warp + lane / 4;
+    if (done.tile < 0 || lane % 4 != 0) return;
+    const int first = first_row(done);
     float* out = args.lse + done.head * args.lse_head +
                  (kSpec.varlen ? static_cast<Int64>(done.q_start) : done.batch * args.lse_batch);
 #pragma unroll
@@ -423,8 +410,7 @@ struct Attend {
     }
   }
 
-  Unit stage_item;
-  int stage_tile;
+  Item staged;
   int stage_q;
 };
 

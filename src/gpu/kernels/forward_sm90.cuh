@@ -32,19 +32,20 @@ TW_DEVICE void load_tile(const TensorMap& map, Uint32 shared, Barrier& full, int
 template <KernelSpec kSpec>
 TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
   using S = Shape<kSpec>;
+  prefetch_map(args.k);
   UnitDecoder<kSpec> decoder;
   RingIndex<kSlots> slot;
   RingIndex<kSpec.k_stages> at;
+  bool flipped = false;
   for (int index = blockIdx.x;; index = next_index<kSpec>(args, index)) {
-    const Unit unit = decoder.decode(args, index);
-    publish_unit(shared.slots, slot, unit);
+    Unit unit = decoder.decode(args, index);
+    publish_unit<kSpec>(args, shared.slots, slot, unit, flipped);
     if (unit.batch < 0) return;
-    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
-    const BlockRange blocks = blocks_of_unit<kSpec>(band, unit);
+    flipped = !flipped;
     const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
     const int slab = slab_of<kSpec>(unit.batch * args.k_batch_step, unit.kv_start, unit.kv_len);
     const int head = unit.head / args.heads_per_kv * args.k_head_step;
-    for (int n = blocks.end - 1; n >= blocks.begin; --n) {
+    for (int n = unit.end - 1; n >= unit.begin; --n) {
       if (lane_id() == 0) {
         wait(shared.k_empty[at.stage], at.phase ^ 1);
         load_tile(args.k, shared_address(shared.k[at.stage]), shared.k_full[at.stage], S::kBlock,
@@ -60,17 +61,16 @@ TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
 template <KernelSpec kSpec>
 TW_DEVICE void load_v(const ForwardArgs& args, Shared<kSpec>& shared) {
   using S = Shape<kSpec>;
+  prefetch_map(args.v);
   RingIndex<kSlots> slot;
   RingIndex<kSpec.v_stages> at;
   for (;;) {
-    const Unit unit = read_unit<kSpec>(shared.slots, slot, args);
+    const Unit unit = read_unit(shared.slots, slot);
     if (unit.batch < 0) return;
-    const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
-    const BlockRange blocks = blocks_of_unit<kSpec>(band, unit);
     const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
     const int slab = slab_of<kSpec>(unit.batch * args.v_batch_step, unit.kv_start, unit.kv_len);
     const int head = unit.head / args.heads_per_kv * args.v_head_step;
-    for (int n = blocks.end - 1; n >= blocks.begin; --n) {
+    for (int n = unit.end - 1; n >= unit.begin; --n) {
       if (lane_id() == 0) {
         wait(shared.v_empty[at.stage], at.phase ^ 1);
         load_tile(args.v, shared_address(shared.v[at.stage]), shared.v_full[at.stage], S::kBlock,
@@ -86,10 +86,11 @@ TW_DEVICE void load_v(const ForwardArgs& args, Shared<kSpec>& shared) {
 template <KernelSpec kSpec>
 TW_DEVICE void load_q(const ForwardArgs& args, Shared<kSpec>& shared, int first) {
   using S = Shape<kSpec>;
+  prefetch_map(args.q);
   RingIndex<kSlots> slot;
   RingIndex<kSpec.q_buffers> at;
   for (bool flipped = false;; flipped = !flipped) {
-    const Unit unit = read_unit<kSpec>(shared.slots, slot, args);
+    const Unit unit = read_unit(shared.slots, slot);
     if (unit.batch < 0) return;
     const int row0 = row_origin<kSpec>(args.q_limit, unit.q_len);
     const int slab = slab_of<kSpec>(unit.batch * args.q_batch_step, unit.q_start, unit.q_len);

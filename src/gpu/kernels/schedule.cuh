@@ -11,6 +11,7 @@
 
 namespace tilewise::gpu {
 
+// What the loading warps need to know of a unit.
 struct alignas(16) Unit {
   int batch;  // -1: no work left
   int head;
@@ -19,14 +20,18 @@ struct alignas(16) Unit {
   int q_len;
   int kv_start;
   int kv_len;
-  int pad;
+  int begin;  // blocks that stream by: end - 1 down to begin
+  int end;
 };
 
 struct SlotRing {
   Unit unit[kSlots];
-  Barrier full[kSlots];   // K warp arrives once: the slot holds the next unit
-  Barrier empty[kSlots];  // every reading warp arrives once: it has read the slot
+  Item item[kSlots][kMaxConsumers];  // the share of each consumer
+  Barrier full[kSlots];              // K warp arrives once: the slot holds the next unit
+  Barrier empty[kSlots];             // every reading warp arrives once: it has read the slot
 };
+
+static_assert(sizeof(Unit) + kMaxConsumers * sizeof(Item) == kSlotBytes);
 
 // Walks from unit indices, which only grow, to units. All lanes of the warp call it together.
 template <KernelSpec kSpec>
@@ -114,31 +119,6 @@ TW_DEVICE int next_index(const ForwardArgs& args, int index) {
   return __shfl_sync(kAllLanes, next, 0);
 }
 
-TW_DEVICE void publish_unit(SlotRing& ring, RingIndex<kSlots>& at, const Unit& unit) {
-  if (lane_id() == 0) {
-    wait(ring.empty[at.stage], at.phase ^ 1);
-    ring.unit[at.stage] = unit;
-    arrive(ring.full[at.stage]);
-  }
-  __syncwarp();
-  at.advance();
-}
-
-// Called by all lanes of a reading warp.
-template <KernelSpec kSpec>
-TW_DEVICE Unit read_unit(SlotRing& ring, RingIndex<kSlots>& at, const ForwardArgs& args) {
-  wait(ring.full[at.stage], at.phase);
-  Unit unit = ring.unit[at.stage];
-  arrive_warp(ring.empty[at.stage]);
-  at.advance();
-  if constexpr (!kSpec.varlen) {
-    unit.q_start = unit.kv_start = 0;
-    unit.q_len = args.q_len;
-    unit.kv_len = args.kv_len;
-  }
-  return unit;
-}
-
 // The tile of consumer `wg`; odd units deal their tiles in reverse, so that no warpgroup always
 // owns the longest one. Below 0: no tile, the warpgroup repeats tile 0 and stores nothing.
 template <KernelSpec kSpec>
@@ -146,13 +126,53 @@ TW_DEVICE int tile_of_consumer(const Unit& unit, int wg, bool flipped) {
   return unit.top_tile - (flipped ? kSpec.consumers - 1 - wg : wg);
 }
 
-// Blocks that the unit streams: those that any of its tiles needs.
+// Completes the unit with the blocks that any of its tiles needs, and passes it on: lane w works
+// out the item of consumer w.
 template <KernelSpec kSpec>
-TW_DEVICE BlockRange blocks_of_unit(const semantics::Band& band, const Unit& unit) {
-  const int bottom = max_of(unit.top_tile - (kSpec.consumers - 1), 0);
-  const BlockRange low = blocks_of_tile<kSpec.block_n>(band, bottom);
-  const BlockRange high = blocks_of_tile<kSpec.block_n>(band, unit.top_tile);
-  return BlockRange{low.begin, high.end, 0, 0};
+TW_DEVICE void publish_unit(const ForwardArgs& args, SlotRing& ring, RingIndex<kSlots>& at,
+                            Unit& unit, bool flipped) {
+  const int wg = min_of(lane_id(), kSpec.consumers - 1);
+  const int tile = tile_of_consumer<kSpec>(unit, wg, flipped);
+  Item item = item_of_tile<kSpec>(args, unit.q_len, unit.kv_len, tile);
+  unit.begin = __reduce_min_sync(kAllLanes, item.begin);
+  unit.end = __reduce_max_sync(kAllLanes, item.end);
+  item.skip_right = unit.end - item.end;
+  item.skip_left = item.begin - unit.begin;
+  item.batch = unit.batch;
+  item.head = unit.head;
+  item.q_start = unit.q_start;
+  item.q_len = unit.q_len;
+  item.kv_len = unit.kv_len;
+  wait(ring.empty[at.stage], at.phase ^ 1);
+  if (lane_id() < kSpec.consumers) ring.item[at.stage][lane_id()] = item;
+  if (lane_id() == 0) ring.unit[at.stage] = unit;
+  arrive_warp(ring.full[at.stage]);
+  at.advance();
+}
+
+// Called by all lanes of a reading warp.
+TW_DEVICE Unit read_unit(SlotRing& ring, RingIndex<kSlots>& at) {
+  wait(ring.full[at.stage], at.phase);
+  const Unit unit = ring.unit[at.stage];
+  arrive_warp(ring.empty[at.stage]);
+  at.advance();
+  return unit;
+}
+
+// The same for a warp of consumer `wg`. What the launch fixes is taken from the arguments.
+template <KernelSpec kSpec>
+TW_DEVICE Item read_item(const ForwardArgs& args, SlotRing& ring, RingIndex<kSlots>& at, int wg) {
+  wait(ring.full[at.stage], at.phase);
+  Item item = ring.item[at.stage][wg];
+  arrive_warp(ring.empty[at.stage]);
+  at.advance();
+  if constexpr (!kSpec.varlen) {
+    item.q_start = 0;
+    item.q_len = args.q_len;
+    item.kv_len = args.kv_len;
+  }
+  if constexpr (!kSpec.bound_left) item.begin = item.free_begin = item.skip_left = 0;
+  return item;
 }
 
 }  // namespace tilewise::gpu

@@ -9,6 +9,8 @@
 
 namespace tilewise::gpu {
 
+constexpr int kMaxConsumers = 4;
+
 TW_DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }
 TW_DEVICE int min_of(int a, int b) { return a < b ? a : b; }
 TW_DEVICE int max_of(int a, int b) { return a > b ? a : b; }
@@ -22,27 +24,47 @@ TW_DEVICE semantics::Band band_of(const ForwardArgs& args, int q_len, int kv_len
   return band;
 }
 
-// Key blocks of a 64-row tile, walked from end - 1 down to begin. At least one block, so that a
-// tile whose rows see nothing still passes through the loop and writes zeros.
-struct BlockRange {
-  int begin;       // first block
-  int end;         // one past the last block
+// One warpgroup's share of a unit: a 64-row tile and its key blocks, walked from end - 1 down to
+// begin. At least one block, so that a tile whose rows see nothing still writes zeros.
+struct alignas(16) Item {
+  int tile;  // < 0: nothing to store
+  int begin;
+  int end;
   int free_begin;  // blocks in [free_begin, free_end) need no mask
   int free_end;
+  int skip_right;  // blocks that stream by before end - 1
+  int skip_left;   // and after begin
+  int batch;       // < 0: no work left
+  int head;
+  int q_start;
+  int q_len;
+  int kv_len;
+  int key_begin;  // row i sees keys [i + key_begin, i + key_end), cut to [0, kv_len)
+  int key_end;
+  int off;  // row i stands at key i + off
 };
 
-template <int kBlock>
-TW_DEVICE BlockRange blocks_of_tile(const semantics::Band& band, int tile) {
-  const int first = tile * kTileRows;
-  const int last = max_of(min_of(first + kTileRows, static_cast<int>(band.q_len)) - 1, first);
+TW_DEVICE int saturate(Int64 value) {
+  return static_cast<int>(semantics::clamp_to(value, -kMaxRows, kMaxRows));
+}
+
+template <KernelSpec kSpec>
+TW_DEVICE Item item_of_tile(const ForwardArgs& args, int q_len, int kv_len, int tile) {
+  const semantics::Band band = band_of<kSpec>(args, q_len, kv_len);
+  const int first = max_of(tile, 0) * kTileRows;
+  const int last = max_of(min_of(first + kTileRows, q_len) - 1, first);
   const semantics::KeyRange of_first = band.keys_of_row(first);
   const semantics::KeyRange of_last = band.keys_of_row(last);
-  BlockRange blocks;
-  blocks.begin = static_cast<int>(of_first.begin) / kBlock;
-  blocks.end = max_of(ceil_div(static_cast<int>(of_last.end), kBlock), blocks.begin + 1);
-  blocks.free_begin = ceil_div(static_cast<int>(of_last.begin), kBlock);
-  blocks.free_end = static_cast<int>(of_first.end) / kBlock;
-  return blocks;
+  Item item{};
+  item.tile = tile;
+  item.begin = static_cast<int>(of_first.begin) / kSpec.block_n;
+  item.end = max_of(ceil_div(static_cast<int>(of_last.end), kSpec.block_n), item.begin + 1);
+  item.free_begin = ceil_div(static_cast<int>(of_last.begin), kSpec.block_n);
+  item.free_end = static_cast<int>(of_first.end) / kSpec.block_n;
+  item.key_begin = saturate(band.off - band.left);
+  item.key_end = saturate(band.off + band.right + 1);
+  item.off = saturate(band.off);
+  return item;
 }
 
 // Visible keys of the two rows that a thread holds, relative to its first column in block 0.
@@ -51,15 +73,15 @@ struct RowLimits {
   int end[2];
 };
 
-TW_DEVICE RowLimits limits_of_thread(const semantics::Band& band, int first_row) {
-  const int lane = lane_id();
-  const int row = first_row + lane / 4;
+template <KernelSpec kSpec>
+TW_DEVICE RowLimits limits_of_thread(const Item& item, int row) {
+  const int column = 2 * (lane_id() % 4);
   RowLimits limits;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const semantics::KeyRange keys = band.keys_of_row(row + 8 * i);
-    limits.begin[i] = static_cast<int>(keys.begin) - 2 * (lane % 4);
-    limits.end[i] = static_cast<int>(keys.end) - 2 * (lane % 4);
+    limits.begin[i] = kSpec.bound_left ? row + 8 * i + item.key_begin - column : 0;
+    limits.end[i] = kSpec.bound_right ? min_of(row + 8 * i + item.key_end, item.kv_len) - column
+                                      : item.kv_len - column;
   }
   return limits;
 }
