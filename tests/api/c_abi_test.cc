@@ -188,14 +188,22 @@ void run_in_turn(void* context, int workers, void (*body)(void*, int), void* arg
   for (int w = 0; w < workers; ++w) body(argument, w);
 }
 
+// 8 heads: more than one task, or there would be nothing to hand out.
 TEST(CAbi, UsesTheCallersExecutor) {
-  Tiny tiny;
+  const int64_t size[4] = {1, 2, 8, 2};
+  std::vector<float> in(32, 0.5f);
+  std::vector<float> out(32, NAN);
+  tw_tensors tensors = TW_TENSORS_INIT;
+  tensors.q = tensors.k = tensors.v = tw_tensor_4d(in.data(), TW_F32, size);
+  tensors.out = tw_tensor_4d(out.data(), TW_F32, size);
   int calls = 0;
+  ASSERT_EQ(tw_set_num_threads(3), TW_OK);
   ASSERT_EQ(tw_set_executor(run_in_turn, &calls), TW_OK);
-  EXPECT_EQ(tw_forward(&tiny.tensors, nullptr, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_forward(&tensors, nullptr, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_set_executor(nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_set_num_threads(0), TW_OK);
   EXPECT_GE(calls, 1);
-  EXPECT_FALSE(std::isnan(tiny.out[0]));
+  for (const float value : out) EXPECT_EQ(value, 0.5f);
 }
 
 }  // namespace
