@@ -1,0 +1,126 @@
+// What the instruction-set units see of a call: plain structs, addresses resolved, masks turned
+// into an interval of keys for each row. No functions: see simd.h for why.
+//
+// A query tile is `rows` rows of one head, held as `panels` panels of `width` rows each, the rows
+// of a panel in SIMD lanes. Lanes past the last row repeat its interval and are never stored.
+#pragma once
+
+#include <stdint.h>
+
+#include "semantics/philox.h"
+
+namespace tilewise::cpu {
+
+enum class Element : int { f32, bf16, f16 };
+
+// The same for all tiles of a call.
+struct Settings {
+  Element element = Element::f32;
+  int head_dim = 0;
+  int value_dim = 0;
+  double scale = 1;
+  float softcap = 0;  // 0 = off
+  bool has_alibi = false;
+  bool has_sink = false;
+  semantics::Dropout dropout{};
+  int panels = 1;            // of a full query tile
+  int block_keys = 0;        // keys visited at a time; blocks start at its multiples
+  bool copy_keys = false;    // K or V blocks are copied to scratch, as float and close together:
+  bool copy_values = false;  // 16-bit elements, or strides that fall on few cache sets
+};
+
+// Rows of one head in memory.
+struct Rows {
+  const void* data = nullptr;  // [rows, dim]
+  int64_t stride = 0;          // elements
+};
+struct OutputRows {
+  void* data = nullptr;
+  int64_t stride = 0;
+};
+
+// One query tile of one head.
+struct Tile {
+  Rows q;                     // [rows, head_dim]
+  Rows k;                     // [kv_len, head_dim], the whole sequence
+  Rows v;                     // [kv_len, value_dim]
+  int rows = 0;               // real rows
+  int64_t first_row = 0;      // in the sequence
+  double diagonal = 0;        // key at which the first row stands: first_row + off
+  uint64_t dropout_head = 0;  // batch * q_heads + head
+  float slope = 0;            // ALiBi
+  float sink = 0;
+  const int64_t* key_begin = nullptr;  // [panels * width] visible keys of each lane: neither
+  const int64_t* key_end = nullptr;    // begin nor end ever decreases
+};
+
+struct ForwardTile : Tile {
+  OutputRows out;        // [rows, value_dim]
+  float* lse = nullptr;  // [rows]
+};
+
+// The scratch of one worker. Row strides of copies are head_dim or value_dim rounded up to whole
+// vectors; the rest is zero.
+struct ForwardScratch {
+  float* queries = nullptr;  // [panels, head_dim, width], scaled
+  float* outs = nullptr;     // [panels, value_dim, width], not yet divided by the sums
+  float* maxima = nullptr;   // [panels, width]
+  float* sums = nullptr;     // [panels, width]
+  float* factors = nullptr;  // [width]
+  float* scores = nullptr;   // [block_keys, width]
+  float* keep = nullptr;     // [block_keys, width] dropout factors
+  float* keys = nullptr;     // [block_keys, head_dim]
+  float* values = nullptr;   // [block_keys, value_dim]
+  float* rows = nullptr;     // [width, max(head_dim, value_dim)]
+};
+
+// One query tile of one head against the keys [range_begin, range_end) of a task. Rows that must
+// not contribute (nothing visible, lse -inf, one visible key) have an empty interval.
+struct BackwardTile : Tile {
+  Rows d_out;                           // [rows, value_dim]
+  const float* lse = nullptr;           // [rows] natural log
+  const float* delta = nullptr;         // [rows] rowsum(d_out * out) - d_lse
+  const unsigned char* idle = nullptr;  // [panels * width] 1: the lane does not contribute
+  int64_t range_begin = 0;
+  int64_t range_end = 0;
+  float* d_k =
+      nullptr;  // [range, head_dim] sums, rows rounded up to whole vectors; null: not wanted
+  float* d_v = nullptr;     // [range, value_dim]
+  OutputRows d_q;           // [rows, head_dim] float sums; null: not wanted
+  bool d_q_is_new = false;  // write d_q instead of adding to it
+};
+
+struct BackwardScratch {
+  float* queries = nullptr;     // [panels, head_dim, width], scaled
+  float* d_outs = nullptr;      // [panels, value_dim, width]
+  float* query_rows = nullptr;  // [panels * width, head_dim]
+  float* d_out_rows = nullptr;  // [panels * width, value_dim]
+  float* d_queries = nullptr;   // [panels, head_dim, width]
+  float* weights = nullptr;     // [block_keys, panels * width] scores, then P
+  float* d_scores = nullptr;    // [block_keys, panels * width] dP, then dS
+  float* keep = nullptr;        // [block_keys, width]
+  float* lse_log2 = nullptr;    // [panels, width]
+  float* delta = nullptr;       // [panels, width]
+  float* keys = nullptr;        // [block_keys, head_dim]
+  float* values = nullptr;      // [block_keys, value_dim]
+};
+
+// What an instruction-set unit exports.
+struct Kernels {
+  const char* name;
+  int lanes;
+  int width;  // rows of a panel
+  void (*forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
+  void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);
+  // Rows of floats to rows of elements, times `factor`.
+  void (*write_rows)(Element, const Rows& floats, const OutputRows& to, const int64_t (&size)[2],
+                     float factor);
+  // Seconds-free probe: runs n rounds of independent multiply-adds, returns their count of FLOPs.
+  double (*fma_rounds)(int64_t rounds);
+};
+
+extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace tilewise::cpu

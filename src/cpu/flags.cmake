@@ -1,0 +1,14 @@
+# Compiler options of the files that hold one instruction set each. fp-contract is off so that a
+# multiply and an add stay two operations where the kernels write two: the bits of a result must
+# not depend on what a compiler chose to fuse.
+set(tilewise_isa_options -ffp-contract=off)
+# The intrinsics of GCC 12 read their own undefined vectors: a false alarm.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND tilewise_isa_options -Wno-maybe-uninitialized -Wno-uninitialized)
+endif()
+set_source_files_properties(src/cpu/isa_scalar.cc PROPERTIES
+  COMPILE_OPTIONS "${tilewise_isa_options}")
+set_source_files_properties(src/cpu/isa_avx2.cc PROPERTIES
+  COMPILE_OPTIONS "${tilewise_isa_options};-mavx2;-mfma;-mf16c;-mbmi2")
+set_source_files_properties(src/cpu/isa_avx512.cc PROPERTIES
+  COMPILE_OPTIONS "${tilewise_isa_options};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi2")

@@ -1,0 +1,241 @@
+// Forward of one query tile: online softmax with the queries in SIMD lanes.
+//
+//   for each block of keys, for each panel of queries that sees some of it:
+//     1. scores S^T [keys, width] = K Q^T, running maximum m of each lane
+//     2. P = exp2(S - m), row sums l = l * alpha + sum P, alpha = exp2(m_before - m)
+//     3. O^T [value_dim, width] = alpha O^T + V^T P
+//   out = O / l, lse = ln2 (m + log2 l), with the sink joined to the sum at the end
+//
+// K and V are only broadcast from where they lie. Full, partial and empty blocks come from the
+// lanes' key intervals; only partial ones are masked. docs/cpu-kernels.md
+#pragma once
+
+#include "cpu/micro_kernel.h"
+#include "cpu/pack.h"
+#include "cpu/softmax_tile.h"
+
+namespace tilewise::cpu {
+
+// Dropout factors keep[key][lane] of a panel (dropout.cc).
+void fill_keep(const Settings& settings, const Tile& tile, const PanelKeys& keys, int first_lane,
+               int width, float* keep);
+// out [value_dim, width] += values^T weights over visible pairs only (visible.cc).
+void add_visible_values(const Settings& settings, const Tile& tile, const PanelKeys& keys,
+                        int first_lane, int width, const float* weights, const Rows& values,
+                        float* out);
+
+// A block of keys, as floats from its first key on.
+struct Block {
+  int64_t begin;
+  int64_t end;
+  Rows keys;
+  Rows values;
+};
+
+TW_INLINE const float* row_of(const Rows& rows, int64_t row) {
+  return static_cast<const float*>(rows.data) + row * rows.stride;
+}
+
+// Step 1 where scores are more than products: softcap, ALiBi, mask; raises the maxima.
+template <class S>
+void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S>& rules,
+                   const PanelKeys& keys, float* scores, float* maxima) {
+  using Vector = typename S::Vector;
+  const bool capped = settings.softcap > 0;
+  const bool masked = !keys.full;
+  for (int v = 0; v < S::kScoreVectors; ++v) {
+    Vector maximum = S::load(maxima + v * S::kLanes);
+    float* column = scores + v * S::kLanes;
+    for (int64_t j = 0; j < keys.end - keys.begin; ++j) {
+      const Vector key = S::set1(static_cast<float>(j));
+      Vector score = S::load(column + j * kWidth<S>);
+      if (capped) score = softcap<S>(settings, score).score_log2;
+      if (settings.has_alibi) score = add_alibi<S>(tile, rules, v, key, score);
+      if (masked) score = if_visible<S>(rules, v, key, score, S::set1(-kInfinity));
+      S::store(column + j * kWidth<S>, score);
+      maximum = S::max(score, maximum);
+    }
+    S::store(maxima + v * S::kLanes, maximum);
+  }
+}
+
+// Step 2. factors = alpha; `before`: the maxima before this block.
+template <class S>
+void weigh(int64_t count, const float* before, const float* maxima, float* scores, float* sums,
+           float* factors) {
+  using Vector = typename S::Vector;
+  constexpr int kVectors = S::kScoreVectors;
+  Vector maximum[kVectors];
+  Vector sum[kVectors];
+  TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+    // -inf, the maximum of nothing, would make NaN of -inf - -inf.
+    maximum[v] = S::max(S::load(maxima + v * S::kLanes), S::set1(kLowestFloat));
+    sum[v] = S::set1(0);
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+      float* at = scores + j * kWidth<S> + v * S::kLanes;
+      const Vector weight = exp2_below_128<S>(S::sub(S::load(at), maximum[v]));
+      S::store(at, weight);
+      sum[v] = S::add(sum[v], weight);
+    }
+  }
+  TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int lane = v * S::kLanes;
+    const Vector alpha = exp2_below_128<S>(S::sub(S::load(before + lane), maximum[v]));
+    S::store(factors + lane, alpha);
+    S::store(sums + lane, S::fma(S::load(sums + lane), alpha, sum[v]));
+  }
+}
+
+template <class S>
+void attend_panel(const Settings& settings, const Tile& tile, const ForwardScratch& scratch,
+                  const Block& block, int panel) {
+  constexpr int kW = kWidth<S>;
+  const PanelKeys keys = keys_of_panel<S>(tile, panel, block.begin, block.end);
+  const int64_t count = keys.end - keys.begin;
+  if (count <= 0) return;
+  float* const maxima = scratch.maxima + panel * kW;
+  float before[kW];
+  for (int i = 0; i < kW; ++i) before[i] = maxima[i];
+
+  const float* queries = scratch.queries + int64_t{panel} * settings.head_dim * kW;
+  const Product products = {row_of(block.keys, keys.begin - block.begin),
+                            block.keys.stride,
+                            queries,
+                            kW,
+                            settings.head_dim,
+                            scratch.scores,
+                            kW,
+                            maxima};
+  constexpr int kRows = S::kScoreRows;
+  constexpr int kVectors = S::kScoreVectors;
+  if (keys.full && settings.softcap == 0 && !settings.has_alibi) {
+    multiply<S, Operand::rows, Finish::store_max, kRows, kVectors>(products, count);
+  } else {
+    multiply<S, Operand::rows, Finish::store, kRows, kVectors>(products, count);
+    LaneRules<S> rules;
+    fill_lane_rules<S>(tile, panel, keys, rules);
+    finish_scores<S>(settings, tile, rules, keys, scratch.scores, maxima);
+  }
+
+  weigh<S>(count, before, maxima, scratch.scores, scratch.sums + panel * kW, scratch.factors);
+  if (settings.dropout.threshold != 0) {
+    fill_keep(settings, tile, keys, panel * kW, kW, scratch.keep);
+    for (int64_t i = 0; i < count * kW; i += S::kLanes) {
+      S::store(scratch.scores + i, S::mul(S::load(scratch.scores + i), S::load(scratch.keep + i)));
+    }
+  }
+
+  float* const out = scratch.outs + int64_t{panel} * settings.value_dim * kW;
+  const Rows values = {row_of(block.values, keys.begin - block.begin), block.values.stride};
+  Product sums = {static_cast<const float*>(values.data),
+                  values.stride,
+                  scratch.scores,
+                  kW,
+                  count,
+                  out,
+                  kW,
+                  scratch.factors};
+  if (!keys.full && !all_finite<S>(values, count, settings.value_dim)) {
+    // 0 * NaN: a weight of 0 would not keep an invisible value out.
+    sums.depth = 0;
+    multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);
+    add_visible_values(settings, tile, keys, panel * kW, kW, scratch.scores, values, out);
+    return;
+  }
+  multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);
+}
+
+// The factor that makes outs of O, and the row's lse.
+TW_INLINE float finish_row(const Settings& settings, float sink, float maximum, float sum,
+                           float* lse) {
+  const double infinity = __builtin_huge_val();
+  const double top = maximum * kLn2;  // natural
+  if (settings.has_sink && sink != -kInfinity) {
+    if (sum == 0) {
+      *lse = sink;
+      return 0;
+    }
+    const double shift = sink > top ? static_cast<double>(sink) : top;
+    const double weight = __builtin_exp(top - shift);
+    const double total = sum * weight + __builtin_exp(sink - shift);
+    *lse = static_cast<float>(shift + __builtin_log(total));
+    return static_cast<float>(weight / total);
+  }
+  if (sum == 0) {
+    *lse = static_cast<float>(-infinity);
+    return 0;
+  }
+  *lse = static_cast<float>(top + __builtin_log(static_cast<double>(sum)));
+  return static_cast<float>(1 / static_cast<double>(sum));
+}
+
+template <class S>
+void finish_tile(const Settings& settings, const ForwardTile& tile, const ForwardScratch& scratch) {
+  constexpr int kW = kWidth<S>;
+  const int64_t element_bytes = settings.element == Element::f32 ? 4 : 2;
+  for (int first = 0; first < tile.rows; first += kW) {
+    const int rows = tile.rows - first < kW ? tile.rows - first : kW;
+    for (int lane = 0; lane < kW; ++lane) {
+      float lse = 0;
+      scratch.factors[lane] = finish_row(settings, tile.sink, scratch.maxima[first + lane],
+                                         scratch.sums[first + lane], &lse);
+      if (tile.lse != nullptr && lane < rows) tile.lse[first + lane] = lse;
+    }
+    const OutputRows to = {
+        static_cast<char*>(tile.out.data) + first * tile.out.stride * element_bytes,
+        tile.out.stride};
+    unpack_panel<S, kW>(settings.element, scratch.outs + int64_t{first} * settings.value_dim,
+                        scratch.factors, rows, settings.value_dim, to);
+  }
+}
+
+template <class S>
+void start_tile(const Settings& settings, const ForwardTile& tile, const ForwardScratch& scratch) {
+  constexpr int kW = kWidth<S>;
+  const int64_t element_bytes = settings.element == Element::f32 ? 4 : 2;
+  const auto zero = S::set1(0);
+  for (int first = 0; first < tile.rows; first += kW) {
+    const Rows from = {
+        static_cast<const char*>(tile.q.data) + first * tile.q.stride * element_bytes,
+        tile.q.stride};
+    pack_panel<S, kW>(settings.element, from, tile.rows - first, settings.head_dim,
+                      query_factor(settings), scratch.queries + int64_t{first} * settings.head_dim);
+    float* const out = scratch.outs + int64_t{first} * settings.value_dim;
+    for (int64_t i = 0; i < int64_t{settings.value_dim} * kW; i += S::kLanes) {
+      S::store(out + i, zero);
+    }
+    for (int lane = 0; lane < kW; lane += S::kLanes) {
+      S::store(scratch.maxima + first + lane, S::set1(-kInfinity));
+      S::store(scratch.sums + first + lane, zero);
+    }
+  }
+}
+
+template <class S>
+void forward_tile(const Settings& settings, const ForwardTile& tile,
+                  const ForwardScratch& scratch) {
+  constexpr int kW = kWidth<S>;
+  start_tile<S>(settings, tile, scratch);
+  const int panels = (tile.rows + kW - 1) / kW;
+  const int64_t begin = tile.key_begin[0];
+  const int64_t end = tile.key_end[panels * kW - 1];
+  const int64_t step = settings.block_keys;
+  // Blocks start at multiples of their length, so a row's result does not depend on its tile.
+  for (int64_t start = begin / step * step; start < end; start += step) {
+    Block block;
+    block.begin = start > begin ? start : begin;
+    block.end = start + step < end ? start + step : end;
+    block.keys = block_of_rows<S>(settings.element, settings.copy_keys, tile.k, block.begin,
+                                  block.end, settings.head_dim, scratch.keys);
+    block.values = block_of_rows<S>(settings.element, settings.copy_values, tile.v, block.begin,
+                                    block.end, settings.value_dim, scratch.values);
+    for (int panel = 0; panel < panels; ++panel) {
+      attend_panel<S>(settings, tile, scratch, block, panel);
+    }
+  }
+  finish_tile<S>(settings, tile, scratch);
+}
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,9 @@
+// The kernels for AVX2, FMA, F16C. Compiler options: flags.cmake.
+#include "cpu/isa_unit.h"
+#include "cpu/simd_avx2.h"
+
+namespace tilewise::cpu {
+
+constinit const Kernels kAvx2Kernels = kernels_of<Avx2>("avx2");
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,9 @@
+// The kernels for AVX-512 F, BW, DQ, VL. Compiler options: flags.cmake.
+#include "cpu/isa_unit.h"
+#include "cpu/simd_avx512.h"
+
+namespace tilewise::cpu {
+
+constinit const Kernels kAvx512Kernels = kernels_of<Avx512>("avx512");
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,39 @@
+// What each instruction-set unit exports, as templates over its vector type.
+#pragma once
+
+#include "cpu/forward.h"
+
+namespace tilewise::cpu {
+
+// Independent multiply-adds in registers: the peak that shares are measured against.
+template <class S>
+__attribute__((noinline)) double fma_rounds(int64_t rounds) {
+  using Vector = typename S::Vector;
+  constexpr int kSums = 12;  // more than latency x ports, fewer than registers
+  Vector sum[kSums];
+  Vector factor = S::set1(0.999f);
+  TW_UNROLL for (int i = 0; i < kSums; ++i) sum[i] = S::set1(static_cast<float>(i));
+  for (int64_t r = 0; r < rounds; ++r) {
+    TW_UNROLL for (int i = 0; i < kSums; ++i) {
+      sum[i] = S::fma(sum[i], factor, factor);
+      S::pin(sum[i]);
+    }
+  }
+  Vector total = sum[0];
+  TW_UNROLL for (int i = 1; i < kSums; ++i) total = S::add(total, sum[i]);
+  S::pin(total);
+  return 2.0 * kSums * S::kLanes * static_cast<double>(rounds);
+}
+
+template <class S>
+constexpr Kernels kernels_of(const char* name) {
+  Kernels kernels = {};
+  kernels.name = name;
+  kernels.lanes = S::kLanes;
+  kernels.width = kWidth<S>;
+  kernels.forward_tile = &forward_tile<S>;
+  kernels.fma_rounds = &fma_rounds<S>;
+  return kernels;
+}
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,160 @@
+// Between rows of elements in memory and what the micro-kernels read: float rows, and panels
+// [dim, width] with the rows in SIMD lanes. Never touches a byte outside the rows it is given.
+#pragma once
+
+#include "cpu/call.h"
+#include "cpu/simd.h"
+
+namespace tilewise::cpu {
+
+template <class S>
+constexpr int64_t whole_vectors(int64_t n) {
+  return (n + S::kLanes - 1) / S::kLanes * S::kLanes;
+}
+
+// n of the elements at p, 0 < n <= kLanes; the other lanes are 0.
+template <class S>
+TW_INLINE typename S::Vector load_elements(Element element, const void* p, int64_t at, int n) {
+  if (element == Element::f32) return S::load_first(static_cast<const float*>(p) + at, n);
+  const uint16_t* words = static_cast<const uint16_t*>(p) + at;
+  uint16_t copy[S::kLanes];
+  if (n < S::kLanes) {
+    for (int i = 0; i < S::kLanes; ++i) copy[i] = i < n ? words[i] : uint16_t{0};
+    words = copy;
+  }
+  return element == Element::bf16 ? S::load_bf16(words) : S::load_f16(words);
+}
+
+template <class S>
+TW_INLINE void store_elements(Element element, void* p, int64_t at, int n,
+                              typename S::Vector value) {
+  if (element == Element::f32) {
+    float* floats = static_cast<float*>(p) + at;
+    if (n == S::kLanes) {
+      S::store(floats, value);
+    } else {
+      S::store_first(floats, n, value);
+    }
+    return;
+  }
+  uint16_t* words = static_cast<uint16_t*>(p) + at;
+  uint16_t copy[S::kLanes];
+  uint16_t* to = n == S::kLanes ? words : copy;
+  if (element == Element::bf16) {
+    S::store_bf16(to, value);
+  } else {
+    S::store_f16(to, value);
+  }
+  if (n < S::kLanes) {
+    for (int i = 0; i < n; ++i) words[i] = copy[i];
+  }
+}
+
+// Rows as floats, padded with zeros to whole vectors. to: [rows, whole_vectors(dim)].
+template <class S, Element kElement>
+void copy_rows_of(const Rows& from, int64_t rows, int dim, float* to) {
+  const int64_t to_stride = whole_vectors<S>(dim);
+  const int whole = dim / S::kLanes * S::kLanes;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t first = r * from.stride;
+    float* line = to + r * to_stride;
+    for (int d = 0; d < whole; d += S::kLanes) {
+      S::store(line + d, load_elements<S>(kElement, from.data, first + d, S::kLanes));
+    }
+    if (whole < dim) {
+      S::store(line + whole, load_elements<S>(kElement, from.data, first + whole, dim - whole));
+    }
+  }
+}
+
+template <class S>
+void copy_rows(Element element, const Rows& from, int64_t rows, int dim, float* to) {
+  switch (element) {
+    case Element::f32:
+      return copy_rows_of<S, Element::f32>(from, rows, dim, to);
+    case Element::bf16:
+      return copy_rows_of<S, Element::bf16>(from, rows, dim, to);
+    case Element::f16:
+      return copy_rows_of<S, Element::f16>(from, rows, dim, to);
+  }
+}
+
+// panel [dim, width] = factor * transposed rows; lanes past `rows` are 0.
+template <class S, int kWidth>
+void pack_panel(Element element, const Rows& from, int rows, int dim, float factor, float* panel) {
+  using Vector = typename S::Vector;
+  const Vector scale = S::set1(factor);
+  for (int lane = 0; lane < kWidth; lane += S::kLanes) {
+    for (int d = 0; d < dim; d += S::kLanes) {
+      const int n = dim - d < S::kLanes ? dim - d : S::kLanes;
+      Vector square[S::kLanes];
+      for (int i = 0; i < S::kLanes; ++i) {
+        const int64_t row = lane + i;
+        square[i] =
+            row < rows
+                ? S::mul(scale, load_elements<S>(element, from.data, row * from.stride + d, n))
+                : S::set1(0);
+      }
+      S::transpose(square);
+      for (int i = 0; i < n; ++i) S::store(panel + (d + i) * kWidth + lane, square[i]);
+    }
+  }
+}
+
+// rows = transposed panel [dim, width], each row times factors[row].
+template <class S, int kWidth>
+void unpack_panel(Element element, const float* panel, const float* factors, int rows, int dim,
+                  const OutputRows& to) {
+  using Vector = typename S::Vector;
+  for (int lane = 0; lane < rows; lane += S::kLanes) {
+    const Vector factor = S::load(factors + lane);
+    for (int d = 0; d < dim; d += S::kLanes) {
+      const int n = dim - d < S::kLanes ? dim - d : S::kLanes;
+      Vector square[S::kLanes];
+      for (int i = 0; i < S::kLanes; ++i) {
+        square[i] = i < n ? S::mul(factor, S::load(panel + (d + i) * kWidth + lane)) : S::set1(0);
+      }
+      S::transpose(square);
+      for (int i = 0; i < S::kLanes && lane + i < rows; ++i) {
+        store_elements<S>(element, to.data, (lane + i) * to.stride + d, n, square[i]);
+      }
+    }
+  }
+}
+
+// A block of rows as floats: where they lie, or their copy in `scratch`.
+template <class S>
+TW_INLINE Rows block_of_rows(Element element, bool copy, const Rows& rows, int64_t begin,
+                             int64_t end, int dim, float* scratch) {
+  const int64_t offset = begin * rows.stride;
+  if (!copy) return {static_cast<const float*>(rows.data) + offset, rows.stride};
+  const void* data = element == Element::f32
+                         ? static_cast<const void*>(static_cast<const float*>(rows.data) + offset)
+                         : static_cast<const uint16_t*>(rows.data) + offset;
+  copy_rows<S>(element, {data, rows.stride}, end - begin, dim, scratch);
+  return {scratch, whole_vectors<S>(dim)};
+}
+
+// Whether no element is NaN or infinite: x * 0 is then 0.
+template <class S>
+bool all_finite(const Rows& rows, int64_t count, int dim) {
+  using Vector = typename S::Vector;
+  Vector sum = S::set1(0);
+  const float* data = static_cast<const float*>(rows.data);
+  for (int64_t r = 0; r < count; ++r) {
+    const float* line = data + r * rows.stride;
+    int d = 0;
+    for (; d + S::kLanes <= dim; d += S::kLanes) {
+      sum = S::fma(S::load(line + d), S::set1(0), sum);
+    }
+    if (d < dim) sum = S::fma(S::load_first(line + d, dim - d), S::set1(0), sum);
+  }
+  float lanes[S::kLanes];
+  S::store(lanes, sum);
+  for (int i = 0; i < S::kLanes; ++i) {
+    if (lanes[i] != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace tilewise::cpu

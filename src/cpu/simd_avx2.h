@@ -1,0 +1,98 @@
+// The AVX2 vector: 8 floats, with FMA and F16C. See simd.h for the list of operations.
+#pragma once
+
+#include <immintrin.h>
+
+#include "cpu/simd.h"
+
+namespace tilewise::cpu {
+
+struct Avx2 {
+  static constexpr int kLanes = 8;
+  // 16 registers: 12 sums, the vectors of B and one broadcast.
+  static constexpr int kScoreRows = 4;
+  static constexpr int kScoreVectors = 3;
+  static constexpr int kGradientRows = 6;
+  static constexpr int kGradientVectors = 2;
+  using Vector = __m256;
+  using Mask = __m256;
+
+  static TW_INLINE Vector load(const float* p) { return _mm256_loadu_ps(p); }
+  static TW_INLINE void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static TW_INLINE __m256i first_lanes(int n) {
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), index);
+  }
+  static TW_INLINE Vector load_first(const float* p, int n) {
+    return _mm256_maskload_ps(p, first_lanes(n));
+  }
+  static TW_INLINE void store_first(float* p, int n, Vector v) {
+    _mm256_maskstore_ps(p, first_lanes(n), v);
+  }
+  static TW_INLINE Vector set1(float x) { return _mm256_set1_ps(x); }
+  static TW_INLINE Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  static TW_INLINE Vector sub(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
+  static TW_INLINE Vector mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  static TW_INLINE Vector div(Vector a, Vector b) { return _mm256_div_ps(a, b); }
+  static TW_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  static TW_INLINE Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+  static TW_INLINE Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+  static TW_INLINE Vector abs(Vector a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  static TW_INLINE Mask less(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  // m ? a : b
+  static TW_INLINE Vector select(Mask m, Vector a, Vector b) { return _mm256_blendv_ps(b, a, m); }
+  // |magnitude| with the sign of `sign`; magnitude >= 0.
+  static TW_INLINE Vector sign_of(Vector sign, Vector magnitude) {
+    return _mm256_or_ps(_mm256_and_ps(_mm256_set1_ps(-0.0f), sign), magnitude);
+  }
+  // The low nine bits of the float's pattern as sign and exponent of a new one.
+  static TW_INLINE Vector power_of_two_bits(Vector t) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
+  }
+
+  static TW_INLINE Vector load_bf16(const uint16_t* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static TW_INLINE Vector load_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static TW_INLINE void store_bf16(uint16_t* p, Vector v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
+    const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    const __m256i packed = _mm256_packus_epi32(words, words);
+    const __m256i ordered = _mm256_permute4x64_epi64(packed, 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(ordered));
+  }
+  static TW_INLINE void store_f16(uint16_t* p, Vector v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  static TW_INLINE void transpose(Vector (&r)[8]) {
+    Vector t[8];
+    TW_UNROLL for (int i = 0; i < 4; ++i) {
+      t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+      t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    TW_UNROLL for (int i = 0; i < 2; ++i) {
+      r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+      r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+      r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+      r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    TW_UNROLL for (int i = 0; i < 4; ++i) {
+      t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+      t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    TW_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
+  }
+
+  static TW_INLINE void pin(Vector& v) { asm("" : "+x"(v)); }
+};
+
+}  // namespace tilewise::cpu

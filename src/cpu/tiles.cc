@@ -1,0 +1,73 @@
+#include "cpu/tiles.h"
+
+#include <algorithm>
+
+namespace tilewise::cpu {
+
+TileTasks::TileTasks(const Problem& problem, const Addresses& addresses, const TileGrid& grid,
+                     int64_t* table)
+    : problem_(problem), addresses_(addresses), grid_(grid), table_(table) {
+  int64_t tiles = problem.batch * grid.tiles_of(problem.q_len);
+  if (problem.packed) {
+    tiles = 0;
+    for (int64_t s = 0; s < problem.batch; ++s) {
+      table_[s] = tiles;
+      tiles += grid.tiles_of(addresses.sequence(s).band.q_len);
+    }
+    table_[problem.batch] = tiles;
+  }
+  count_ = tiles * problem.q_heads;
+}
+
+TilePlace TileTasks::place(int64_t task) const {
+  TilePlace place;
+  int64_t sequence = 0;
+  int64_t first = 0;
+  if (problem_.packed) {
+    const int64_t* const after =
+        std::upper_bound(table_, table_ + problem_.batch + 1, task / problem_.q_heads);
+    sequence = after - table_ - 1;
+    first = table_[sequence] * problem_.q_heads;
+  } else {
+    const int64_t of_sequence = grid_.tiles_of(problem_.q_len) * problem_.q_heads;
+    sequence = task / of_sequence;
+    first = sequence * of_sequence;
+  }
+  place.sequence = addresses_.sequence(sequence);
+  const semantics::Band& band = place.sequence.band;
+  const int64_t tiles = grid_.tiles_of(band.q_len);
+  place.head = (task - first) / tiles;
+  int64_t tile = (task - first) % tiles;
+  if (band.right != semantics::kUnbounded) tile = tiles - 1 - tile;  // causal: late rows see more
+  place.first_row = tile * grid_.rows;
+  place.rows = static_cast<int>(std::min<int64_t>(grid_.rows, band.q_len - place.first_row));
+  return place;
+}
+
+void fill_intervals(const semantics::Band& band, const TilePlace& place, const TileGrid& grid,
+                    int64_t* key_begin, int64_t* key_end) {
+  const int lanes = (place.rows + grid.width - 1) / grid.width * grid.width;
+  for (int lane = 0; lane < lanes; ++lane) {
+    const semantics::KeyRange keys =
+        band.keys_of_row(place.first_row + std::min(lane, place.rows - 1));
+    key_begin[lane] = keys.begin;
+    key_end[lane] = keys.end;
+  }
+}
+
+void fill_tile(const Problem& problem, const Tensors& tensors, const Addresses& addresses,
+               const TilePlace& place, Tile& tile) {
+  const Sequence& sequence = place.sequence;
+  const int64_t kv_head = place.head / (problem.q_heads / problem.kv_heads);
+  tile.q = addresses.q_rows(tensors.q, sequence, place.head, place.first_row);
+  tile.k = addresses.kv_rows(tensors.k, sequence, kv_head, 0);
+  tile.v = addresses.kv_rows(tensors.v, sequence, kv_head, 0);
+  tile.rows = place.rows;
+  tile.first_row = place.first_row;
+  tile.diagonal = static_cast<double>(place.first_row + sequence.band.off);
+  tile.dropout_head = static_cast<uint64_t>(sequence.index * problem.q_heads + place.head);
+  tile.slope = addresses.slope(sequence, place.head);
+  tile.sink = addresses.sink(place.head);
+}
+
+}  // namespace tilewise::cpu
