@@ -1,7 +1,8 @@
 // The Case words of a command line, and what is refused before anything is allocated.
 #include <fmt/format.h>
 
-#include "backend.h"
+#include <algorithm>
+
 #include "case/layout.h"
 #include "case/suggest.h"
 #include "cli/machine.h"
@@ -73,14 +74,21 @@ void check_cases(const std::vector<Case>& cases) {
   }
 }
 
-void check_backend(const std::string& name) {
-  if (name.empty()) return;
-  std::vector<std::string_view> known;
-  for (const Backend* backend : backends()) {
-    if (backend->name() == name) return;
-    known.push_back(backend->name());
+std::vector<std::string> backend_names() {
+  Tensors tensors;
+  tensors.q = tensors.k = tensors.v = tensors.out = Tensor::bshd(nullptr, DType::f32, 1, 1, 1, 1);
+  std::vector<std::string> names;
+  for (const BackendAnswer& answer : why_not(Direction::forward, tensors)) {
+    names.push_back(answer.backend);
   }
-  const std::string hint = suggestion(name, known);
+  return names;
+}
+
+void check_backend(const std::string& name) {
+  const std::vector<std::string> known = backend_names();
+  if (name.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string hint =
+      suggestion(name, std::vector<std::string_view>(known.begin(), known.end()));
   throw InputError(
       fmt::format("backend \"{}\" is not known{}", name,
                   hint.empty() ? fmt::format(", expected {}", fmt::join(known, ", ")) : hint));

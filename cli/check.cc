@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "backend.h"
 #include "case/verify.h"
 #include "cli/verbs.h"
 
@@ -14,10 +13,8 @@ namespace {
 
 std::vector<std::string> wanted_backends(const std::string& named) {
   if (!named.empty()) return {named};
-  std::vector<std::string> names;
-  for (const Backend* backend : backends()) {
-    if (backend->name() != "reference") names.emplace_back(backend->name());
-  }
+  std::vector<std::string> names = backend_names();
+  std::erase(names, "reference");
   return names;
 }
 

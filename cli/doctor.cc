@@ -10,6 +10,7 @@
 #include "cli/machine.h"
 #include "cli/measure.h"
 #include "cli/verbs.h"
+#include "cpu/machine.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::cli {
@@ -106,12 +107,33 @@ Finding cache_finding() {
 }
 
 Finding isa_finding(const Machine& machine) {
-  Finding finding{"instruction sets", machine.instruction_sets, ""};
-  const bool vectors = machine.instruction_sets.find("avx2") != std::string::npos ||
-                       machine.instruction_sets.find("asimd") != std::string::npos;
-  if (!vectors) {
-    finding.advice = "neither AVX2 nor AVX-512: the scalar kernels run, about ten times slower";
+  Finding finding{"instruction set", machine.isa, ""};
+  if (machine.isas.size() > 1) {
+    finding.found += fmt::format(" (this machine runs {})", fmt::join(machine.isas, ", "));
   }
+  if (machine.isa == "scalar") {
+    finding.advice = "no vector instructions in use, which is slow";
+  } else if (machine.isa == "none") {
+    finding.advice = "TILEWISE_ISA names none that this machine has: unset it";
+  }
+  return finding;
+}
+
+Finding peak_finding() {
+  const double peak = cpu::measure_fma_peak(1);
+  return {"fp32 peak", fmt::format("{:.0f} GFLOP/s of multiply-add on one core", peak * 1e-9), ""};
+}
+
+Finding caches_finding(const Machine& machine) {
+  Finding finding{"caches", "", ""};
+  const char* const names[] = {"L1d", "L2", "L3"};
+  for (size_t i = 0; i < machine.caches_bytes.size(); ++i) {
+    const auto bytes = static_cast<double>(machine.caches_bytes[i]);
+    if (bytes == 0) continue;
+    finding.found +=
+        fmt::format("{}{} {}", finding.found.empty() ? "" : ", ", names[i], bytes_text(bytes));
+  }
+  if (finding.found.empty()) finding.found = "not known";
   return finding;
 }
 
@@ -143,7 +165,8 @@ std::vector<Finding> findings() {
       {"system", machine.system, ""},
       {"cpu", machine.cpu, ""},
       isa_finding(machine),
-      {"caches", fmt::format("{}", fmt::join(machine.caches, ", ")), ""},
+      peak_finding(),
+      caches_finding(machine),
       memory_finding(machine),
       threads_finding(machine),
       {"gpu", gpu, gpu_lack},

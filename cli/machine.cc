@@ -1,14 +1,15 @@
 // Reads /proc, /sys and the checkout's .git; nothing here is needed for the library to work.
 #include "cli/machine.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <climits>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <sstream>
+
+#include "cpu/machine.h"
 
 namespace tilewise::cli {
 
@@ -36,32 +37,6 @@ std::string value_in(const std::string& path, const std::string& key) {
 int64_t meminfo_bytes(const std::string& key) {
   const std::string value = value_in("/proc/meminfo", key);
   return value.empty() ? -1 : std::strtoll(value.c_str(), nullptr, 10) * 1024;
-}
-
-std::string instruction_sets() {
-  std::string flags = value_in("/proc/cpuinfo", "flags");
-  if (flags.empty()) flags = value_in("/proc/cpuinfo", "Features");  // Arm
-  std::istringstream words(flags);
-  std::string kept;
-  for (std::string word; words >> word;) {
-    for (const char* known : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
-                              "amx_bf16", "asimd", "bf16", "sve"}) {
-      if (word == known) kept += (kept.empty() ? "" : " ") + word;
-    }
-  }
-  return kept;
-}
-
-std::vector<std::string> caches() {
-  std::vector<std::string> found;
-  for (int i = 0; i < 8; ++i) {
-    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
-    const std::string level = first_line(folder + "level");
-    const std::string type = first_line(folder + "type");
-    if (level.empty() || type == "Instruction") continue;
-    found.push_back("L" + level + (type == "Data" ? "d " : " ") + first_line(folder + "size"));
-  }
-  return found;
 }
 
 std::string system_name() {
@@ -97,15 +72,12 @@ std::string checkout_commit() {
 
 Machine read_machine() {
   Machine machine;
-  machine.cpu = value_in("/proc/cpuinfo", "model name");
-  if (machine.cpu.empty()) machine.cpu = "unknown";
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  machine.cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                      ? CPU_COUNT(&allowed)
-                      : ::sysconf(_SC_NPROCESSORS_ONLN);
-  machine.instruction_sets = instruction_sets();
-  machine.caches = caches();
+  const cpu::CpuMachine& processor = cpu::cpu_machine();
+  machine.cpu = processor.model.empty() ? "unknown" : processor.model;
+  machine.cores = processor.cores;
+  machine.isa = processor.isa;
+  machine.isas = processor.isas;
+  machine.caches_bytes = {processor.l1d_bytes, processor.l2_bytes, processor.l3_bytes};
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.available_bytes = available_memory_bytes();
   machine.system = system_name();

@@ -1,6 +1,7 @@
 // The machine and the build, as result files and `doctor` name them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,10 +9,11 @@
 namespace tilewise::cli {
 
 struct Machine {
-  std::string cpu;                  // the model's name
-  int64_t cores = 0;                // those this process may use
-  std::string instruction_sets;     // the ones that matter here: "avx2 fma avx512f ..."
-  std::vector<std::string> caches;  // "L1d 32K", ...
+  std::string cpu;                        // the model's name
+  int64_t cores = 0;                      // those this process may use
+  std::string isa;                        // the instruction set that runs
+  std::vector<std::string> isas;          // those that could, best first
+  std::array<int64_t, 3> caches_bytes{};  // L1d, L2, L3; 0: the system does not say
   int64_t memory_bytes = 0;
   int64_t available_bytes = 0;
   std::string system;    // "Linux 6.1.0 x86_64, Debian GNU/Linux 12 (bookworm)"

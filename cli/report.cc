@@ -40,7 +40,7 @@ Json machine_json(const Machine& machine) {
   Json json = Json::object();
   json["cpu"] = machine.cpu;
   json["cores"] = machine.cores;
-  json["instruction_sets"] = machine.instruction_sets;
+  json["isa"] = machine.isa;
   json["memory_bytes"] = machine.memory_bytes;
   json["system"] = machine.system;
   return json;

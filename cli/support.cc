@@ -73,7 +73,9 @@ std::vector<std::string> alternatives(const std::string& words) {
 
 struct Answer {
   std::string backend;
-  std::vector<std::string> reasons[2];  // forward, backward
+  bool asked[2] = {};  // forward, backward
+  std::vector<std::string> reasons[2];
+  bool can(size_t direction) const { return asked[direction] && reasons[direction].empty(); }
 };
 
 std::vector<Answer> ask(const Feature& feature) {
@@ -89,6 +91,7 @@ std::vector<Answer> ask(const Feature& feature) {
       answers.resize(given.size());
       for (size_t i = 0; i < given.size(); ++i) {
         answers[i].backend = given[i].backend;
+        answers[i].asked[backward ? 1 : 0] = true;
         auto& reasons = answers[i].reasons[backward ? 1 : 0];
         for (const std::string& reason : given[i].reasons) {
           if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
@@ -102,11 +105,10 @@ std::vector<Answer> ask(const Feature& feature) {
 }
 
 std::string cell_of(const Answer& answer) {
-  const bool forward = answer.reasons[0].empty();
-  const bool backward = answer.reasons[1].empty();
-  if (forward && backward) return "yes";
-  if (forward) return "forward";
-  return backward ? "backward" : "no";
+  const bool both = answer.can(0) && answer.can(1);
+  if (both || (answer.can(1) && !answer.asked[0])) return "yes";
+  if (answer.can(0)) return "forward";
+  return answer.can(1) ? "backward" : "no";
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ int support(const Shared& shared) {
       cells.push_back(cell_of(answer));
       Row row;
       row.add("feature", std::string(feature.name)).add("backend", answer.backend);
-      row.add("forward", answer.reasons[0].empty()).add("backward", answer.reasons[1].empty());
+      row.add("forward", answer.can(0)).add("backward", answer.can(1));
       for (const auto& reasons : answer.reasons) {
         for (const std::string& reason : reasons) {
           const std::string note = answer.backend + ": " + reason;

@@ -69,6 +69,9 @@ std::vector<Case> cases_of(const std::vector<std::string>& words);
 // memory that is free, Error when check() refuses the problem.
 void check_cases(const std::vector<Case>& cases);
 
+// In the order they are asked.
+std::vector<std::string> backend_names();
+
 // Throws InputError, with "did you mean", when no backend has this name; "" is fine.
 void check_backend(const std::string& name);
 
