@@ -21,6 +21,12 @@ struct ForwardArgs {
   TensorMap v;    // [batch, kv_heads, kv_len, value_dim], box block_n x 64
   TensorMap out;  // [batch, q_heads, q_len, value_dim], box 16 x 64
 
+  unsigned short* out_data;  // direct store: the same as the map `out`, strides in elements
+  long long out_batch;
+  long long out_row;
+  long long out_head;
+  int value_dim;
+
   float* lse;            // [batch, q_heads, q_len] or packed [q_heads, total_q]
   long long lse_batch;   // elements between batches (unused when packed)
   long long lse_head;    // elements between heads

@@ -17,6 +17,12 @@ void set_bounds(KernelSpec& spec, const ForwardProblem& p) {
   spec.bound_right = right && (p.packed || band.keys_of_row(0).end < p.kv_len);
 }
 
+bool fits_tma(const ForwardProblem& p, const Strides& s, int64_t rows, int64_t heads) {
+  const auto fits = [](int64_t stride) { return stride % 8 == 0 && stride >= 0; };
+  return (rows <= 1 || (fits(s.row) && s.row > 0)) && (heads <= 1 || fits(s.head)) &&
+         (p.packed || p.batch <= 1 || fits(s.batch));
+}
+
 void set_tile(KernelSpec& spec, LoopOrder order, int consumers, int block_n, int stages) {
   spec.order = order;
   spec.consumers = consumers;
@@ -32,7 +38,7 @@ void choose_tile(KernelSpec& spec) {
   if (columns <= 64) {
     set_tile(spec, LoopOrder::kSequential, 4, 64, 8);
   } else if (columns <= 128) {
-    if (spec.dropout) {
+    if (spec.dropout || columns <= 96) {
       set_tile(spec, LoopOrder::kSequential, 3, 64, 4);
     } else {
       set_tile(spec, LoopOrder::kOverlapped, 2, 128, 2);
@@ -53,7 +59,7 @@ int choose_section(const ForwardProblem& p, const KernelSpec& spec) {
   const int64_t share = std::max<int64_t>(1, p.q_heads / std::max<int64_t>(1, p.kv_heads));
   const int columns = std::max(spec.qk_dim, spec.v_dim);
   int64_t section = columns <= 128 ? 16 : 32;
-  if (columns <= 64) section = p.kv_len <= 1024 ? 128 : heads;
+  if (columns <= 64) section = 128;
   section = std::max(section, share) / share * share;
   return static_cast<int>(std::clamp<int64_t>(section, 1, heads));
 }
@@ -68,17 +74,13 @@ std::vector<std::string> why_not_forward(const ForwardProblem& p, const DeviceFa
   if (p.q_len >= kMaxRows || p.kv_len >= kMaxRows) refuse("sequences go up to 2^29 rows");
   if (p.batch * p.q_heads * (p.q_len / kTileRows + 1) >= kMaxUnits) refuse("too many query tiles");
   const auto check_strides = [&](const char* name, const Strides& s, int64_t rows, int64_t heads) {
-    const bool row_ok = rows <= 1 || (s.row % 8 == 0 && s.row > 0);
-    const bool head_ok = heads <= 1 || (s.head % 8 == 0 && s.head >= 0);
-    const bool batch_ok = p.packed || p.batch <= 1 || (s.batch % 8 == 0 && s.batch >= 0);
-    if (!row_ok || !head_ok || !batch_ok) {
+    if (!fits_tma(p, s, rows, heads)) {
       refuse(std::string(name) + ": TMA needs strides that are multiples of 16 bytes");
     }
   };
-  check_strides("q", p.q, p.q_len, p.q_heads);
-  check_strides("k", p.k, p.kv_len, p.kv_heads);
-  check_strides("v", p.v, p.kv_len, p.kv_heads);
-  check_strides("out", p.out, p.q_len, p.q_heads);
+  check_strides("q", p.q, p.packed ? p.total_q : p.q_len, p.q_heads);
+  check_strides("k", p.k, p.packed ? p.total_kv : p.kv_len, p.kv_heads);
+  check_strides("v", p.v, p.packed ? p.total_kv : p.kv_len, p.kv_heads);
   return reasons;
 }
 
@@ -94,6 +96,9 @@ ForwardPlan plan_forward(const ForwardProblem& p, const DeviceFacts& facts) {
   spec.alibi = p.alibi;
   spec.sink = p.sink;
   spec.dropout = p.dropout.threshold != 0;
+  // TMA stores whole 16-byte units: an odd value_dim would spill into the caller's padding.
+  const int64_t q_rows = p.packed ? p.total_q : p.q_len;
+  spec.direct_store = p.value_dim % 8 != 0 || !fits_tma(p, p.out, q_rows, p.q_heads);
   choose_tile(spec);
   return plan_with_spec(p, facts, spec, choose_section(p, spec));
 }

@@ -88,8 +88,16 @@ void set_maps(ForwardArgs& args, const ForwardProblem& p, const KernelSpec& spec
       encode({k, p.k, k_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
   args.v =
       encode({v, p.v, v_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
-  args.out = encode({views.out, p.out, p.value_dim, q_rows, p.q_heads, p.batch, p.packed},
-                    p.element, kStoreRows);
+  if (spec.direct_store) {
+    args.out_data = static_cast<unsigned short*>(views.out);
+    args.out_batch = p.out.batch;
+    args.out_row = p.out.row;
+    args.out_head = p.out.head;
+    args.value_dim = static_cast<int>(p.value_dim);
+  } else {
+    args.out = encode({views.out, p.out, p.value_dim, q_rows, p.q_heads, p.batch, p.packed},
+                      p.element, kStoreRows);
+  }
   args.q_limit = static_cast<int>(std::max<int64_t>(q_rows, 1));
   args.kv_limit = static_cast<int>(std::max<int64_t>(kv_rows, 1));
   args.q_batch_step = step_of(p.q.batch);

@@ -25,17 +25,18 @@ struct KernelSpec {
   Element element = Element::kBf16;
   LoopOrder order = LoopOrder::kOverlapped;
   Schedule schedule = Schedule::kDynamic;
-  int qk_dim = 128;     // head_dim rounded up to 16
-  int v_dim = 128;      // value_dim rounded up to 16
-  int consumers = 2;    // warpgroups that compute, 64 query rows each
-  int block_n = 128;    // key rows of one K or V tile
-  int k_stages = 2;     // K tiles in flight
-  int v_stages = 2;     // V tiles in flight
-  int q_buffers = 2;    // 2: O is staged in the item's own Q buffer; 1: O has its own staging
-  int bound_left = 0;   // 1: some keys left of a query's window are hidden
-  int bound_right = 0;  // 1: some keys right of a query's window are hidden (causal)
-  int varlen = 0;       // 1: packed sequences, lengths read from cu_seqlens
-  int lse = 1;          // 1: write the log-sum-exp
+  int qk_dim = 128;      // head_dim rounded up to 16
+  int v_dim = 128;       // value_dim rounded up to 16
+  int consumers = 2;     // warpgroups that compute, 64 query rows each
+  int block_n = 128;     // key rows of one K or V tile
+  int k_stages = 2;      // K tiles in flight
+  int v_stages = 2;      // V tiles in flight
+  int q_buffers = 2;     // 2: O is staged in the item's own Q buffer; 1: O has its own staging
+  int bound_left = 0;    // 1: some keys left of a query's window are hidden
+  int bound_right = 0;   // 1: some keys right of a query's window are hidden (causal)
+  int varlen = 0;        // 1: packed sequences, lengths read from cu_seqlens
+  int lse = 1;           // 1: write the log-sum-exp
+  int direct_store = 0;  // 1: out is written element by element, not by TMA
   int softcap = 0;
   int alibi = 0;
   int sink = 0;
@@ -62,6 +63,7 @@ constexpr void for_each_field(Spec& spec, Visit&& visit) {
   visit("bound_right", spec.bound_right);
   visit("varlen", spec.varlen);
   visit("lse", spec.lse);
+  visit("direct_store", spec.direct_store);
   visit("softcap", spec.softcap);
   visit("alibi", spec.alibi);
   visit("sink", spec.sink);

@@ -136,7 +136,7 @@ struct Setup {
   Layout kv_layout() const { return c.layout; }
   Layout q_layout() const { return c.layout == Layout::kBroadcast ? Layout::kBshd : c.layout; }
 
-  Setup(const ForwardCase& given, uint64_t seed)
+  Setup(const ForwardCase& given, uint64_t seed, bool with_data = true)
       : c(complete(given)),
         packed(!c.q_lens.empty()),
         q_starts(starts_of(c.q_lens)),
@@ -145,7 +145,7 @@ struct Setup {
         k(slabs(), kv_rows(), c.kv_heads, c.d, kv_layout(), c.element),
         v(slabs(), kv_rows(), c.kv_heads, c.dv, kv_layout(), c.element),
         out(slabs(), q_rows(), c.q_heads, c.dv, q_layout(), c.element) {
-    fill(seed);
+    if (with_data) fill(seed);
     ForwardProblem& p = problem;
     p.element = c.element;
     p.batch = c.batch;
@@ -419,7 +419,17 @@ void set_field(Enum& field, int value) {
   field = static_cast<Enum>(value);
 }
 
+ForwardPlan plan_setup(const Setup& s, const DeviceFacts& facts) {
+  ForwardPlan plan = plan_forward(s.problem, facts);
+  const int section = change_spec(plan.spec, s.c.spec);
+  return plan_with_spec(s.problem, facts, plan.spec, section > 0 ? section : plan.section_heads);
+}
+
 }  // namespace
+
+ForwardPlan plan_case(const ForwardCase& c) {
+  return plan_setup(Setup(c, 1, false), DeviceFacts{});
+}
 
 int change_spec(KernelSpec& spec, const std::string& changes) {
   int section = -1;
@@ -467,10 +477,7 @@ Outcome run_case(const ForwardCase& given, uint64_t seed) {
   const DeviceArray<int> kv_starts(s.kv_starts);
   const DeviceArray<unsigned> workspace(std::vector<unsigned>(16, 0xdeadbeef));
 
-  const DeviceFacts facts = facts_of(0);
-  ForwardPlan plan = plan_forward(s.problem, facts);
-  const int section = change_spec(plan.spec, c.spec);
-  plan = plan_with_spec(s.problem, facts, plan.spec, section > 0 ? section : plan.section_heads);
+  const ForwardPlan plan = plan_setup(s, facts_of(0));
   const Kernel& kernel = load_kernel(plan.spec, 0);
   ForwardViews views;
   views.q = s.q.data();

@@ -59,6 +59,8 @@ struct Outcome {
 };
 
 std::string describe(const ForwardCase& c);
+// The plan of a case, without data: what has to be compiled.
+ForwardPlan plan_case(const ForwardCase& c);
 Outcome run_case(const ForwardCase& c, uint64_t seed);
 
 // Sets fields of a spec by name; returns the value of "section" or -1.

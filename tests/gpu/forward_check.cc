@@ -1,9 +1,13 @@
 // forward_check [--random N] [--seed S] [--only TEXT]: runs the case tables below on GPU 0, prints
 // one line a case and the failures again at the end. Exit status 1 when a case failed.
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "forward_case.h"
@@ -204,6 +208,10 @@ void add_packed(Cases& cases) {
   }
 }
 
+bool selected(const ForwardCase& c, const std::string& only) {
+  return only.empty() || (c.name + ": " + describe(c)).find(only) != std::string::npos;
+}
+
 ForwardCase random_case(std::mt19937_64& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
   const auto pick = [&](std::initializer_list<int> list) {
@@ -243,6 +251,34 @@ ForwardCase random_case(std::mt19937_64& random) {
   return c;
 }
 
+// Fills the disk cache with every kernel of the cases, on all cores.
+void compile_all(const Cases& cases, const std::string& only) {
+  std::map<std::string, KernelSpec> specs;
+  for (const ForwardCase& c : cases) {
+    if (!selected(c, only)) continue;
+    const KernelSpec spec = plan_case(c).spec;
+    specs.emplace(text_of(spec), spec);
+  }
+  std::vector<KernelSpec> list;
+  for (const auto& [text, spec] : specs) list.push_back(spec);
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::thread::hardware_concurrency(); ++t) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < list.size(); i = next++) {
+        try {
+          find_cubin(list[i], "sm_90a");
+        } catch (const tilewise::Error&) {
+          // run_case() meets it again and reports it.
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::printf("%zu kernels for %zu cases\n", list.size(), cases.size());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -274,13 +310,14 @@ int main(int argc, char** argv) try {
   }
   std::mt19937_64 random(seed);
   for (int i = 0; i < random_count; ++i) cases.push_back(random_case(random));
+  compile_all(cases, only);
   int passed = 0;
   double worst = 0;
   double worst_lse = 0;
   std::vector<std::string> failures;
   for (size_t i = 0; i < cases.size(); ++i) {
     const std::string text = cases[i].name + ": " + describe(cases[i]);
-    if (!only.empty() && text.find(only) == std::string::npos) continue;
+    if (!selected(cases[i], only)) continue;
     if (std::getenv("FORWARD_CHECK_VERBOSE") != nullptr) {
       std::fprintf(stderr, "%s\n", text.c_str());
     }

@@ -1,6 +1,7 @@
 // Compiles the forward kernels of the support matrix with NVRTC, without a GPU, and fails on what
 // ptxas must not do: spills, serialised wgmma (C75xx), ignored setmaxnreg. Prints the register and
-// shared memory table of docs/forward-sm90.md. Arguments: directory for the cubins (optional).
+// shared memory table of docs/forward-sm90.md. Arguments: text that the names must contain, and a
+// directory for the cubins (both optional).
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 
 namespace {
 
+using namespace tilewise;
 using namespace tilewise::gpu;
 
 struct Row {
@@ -21,17 +23,20 @@ struct Row {
   KernelSpec spec;
 };
 
-KernelSpec spec_for(int head_dim, int value_dim, int64_t left, int64_t right, Element element) {
+ForwardProblem problem_for(int head_dim, int value_dim, int64_t right) {
   ForwardProblem problem;
-  problem.element = element;
   problem.batch = 1;
   problem.q_heads = problem.kv_heads = 1;
-  problem.q_len = problem.kv_len = 4096;
+  problem.q_len = problem.kv_len = problem.total_q = problem.total_kv = 4096;
   problem.head_dim = head_dim;
   problem.value_dim = value_dim;
-  problem.mask = {left, right, 0, 0};
+  problem.mask = {-1, right, 0, 0};
   problem.lse = true;
-  return plan_forward(problem, DeviceFacts{}).spec;
+  return problem;
+}
+
+void add(std::vector<Row>& rows, const std::string& name, const ForwardProblem& problem) {
+  rows.push_back({name, plan_forward(problem, DeviceFacts{}).spec});
 }
 
 std::vector<Row> support_matrix() {
@@ -39,25 +44,31 @@ std::vector<Row> support_matrix() {
   const int dims[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
   for (const auto& [d, dv] : dims) {
     const std::string name = "d" + std::to_string(d) + "/" + std::to_string(dv);
-    rows.push_back({name + " full", spec_for(d, dv, -1, -1, Element::kBf16)});
-    rows.push_back({name + " causal", spec_for(d, dv, -1, 0, Element::kBf16)});
-    rows.push_back({name + " window", spec_for(d, dv, 1023, 0, Element::kBf16)});
-    rows.push_back({name + " fp16 causal", spec_for(d, dv, -1, 0, Element::kFp16)});
-    KernelSpec varlen = spec_for(d, dv, -1, 0, Element::kBf16);
-    varlen.varlen = 1;
-    rows.push_back({name + " varlen causal", varlen});
-    KernelSpec softcap = spec_for(d, dv, -1, 0, Element::kBf16);
-    softcap.softcap = softcap.sink = 1;
-    rows.push_back({name + " softcap sink causal", softcap});
-    KernelSpec alibi = spec_for(d, dv, -1, 0, Element::kBf16);
-    alibi.alibi = 1;
-    rows.push_back({name + " alibi causal", alibi});
-    KernelSpec dropout = spec_for(d, dv, -1, 0, Element::kBf16);
-    dropout.dropout = 1;
-    rows.push_back({name + " dropout causal", dropout});
+    add(rows, name + " full", problem_for(d, dv, -1));
+    const ForwardProblem causal = problem_for(d, dv, 0);
+    add(rows, name + " causal", causal);
+    ForwardProblem p = causal;
+    p.mask.left = 1023;
+    add(rows, name + " window", p);
+    p = causal;
+    p.element = Element::kFp16;
+    add(rows, name + " fp16 causal", p);
+    p = causal;
+    p.packed = true;
+    add(rows, name + " varlen causal", p);
+    p = causal;
+    p.softcap = 30;
+    p.sink = true;
+    add(rows, name + " softcap sink causal", p);
+    p = causal;
+    p.alibi = true;
+    add(rows, name + " alibi causal", p);
+    p = causal;
+    p.dropout = semantics::make_dropout(0.1, 1, 0);
+    add(rows, name + " dropout causal", p);
   }
   for (const int d : {16, 32, 48, 80, 112, 160, 224}) {
-    rows.push_back({"d" + std::to_string(d) + " causal", spec_for(d, d, -1, 0, Element::kBf16)});
+    add(rows, "d" + std::to_string(d) + " causal", problem_for(d, d, 0));
   }
   return rows;
 }
@@ -77,12 +88,14 @@ int main(int argc, char** argv) {
   int failures = 0;
   int index = 0;
   std::printf("%-28s %7s %7s %6s %6s %9s\n", "kernel", "threads", "shared", "spill", "ms", "");
+  const std::string only = argc > 1 ? argv[1] : "";
   for (const Row& row : support_matrix()) {
+    if (row.name.find(only) == std::string::npos) continue;
     const auto start = std::chrono::steady_clock::now();
     Compiled compiled;
     try {
       compiled = compile(row.spec, "sm_90a");
-    } catch (const tilewise::Error& error) {
+    } catch (const Error& error) {
       std::printf("%-28s FAILED\n%s\n", row.name.c_str(), error.what());
       return 1;
     }
@@ -94,9 +107,10 @@ int main(int argc, char** argv) {
     failures += bad;
     std::printf("%-28s %7d %7d %6d %6.0f %s\n", row.name.c_str(), shape.threads, shape.shared_bytes,
                 spills, ms.count(), warned ? "C75xx" : (bad ? "SPILLS" : ""));
+    std::fflush(stdout);
     if (warned) std::printf("%s\n", compiled.log.c_str());
-    if (argc > 1) {
-      std::ofstream(std::string(argv[1]) + "/" + std::to_string(index++) + ".cubin",
+    if (argc > 2) {
+      std::ofstream(std::string(argv[2]) + "/" + std::to_string(index++) + ".cubin",
                     std::ios::binary)
           << compiled.cubin;
     }

@@ -50,7 +50,7 @@ struct Attend {
       : args(args_), shared(shared_), wg(wg_), warp(warp_), c(args_.scale_log2) {}
 
   TW_DEVICE void run() {
-    prefetch_map(args.out);
+    if constexpr (!kSpec.direct_store) prefetch_map(args.out);
     if (!next_item()) return;
     wait(shared.q_full[wg][at_q.stage], at_q.phase);
     skip_k(item.skip_right);
@@ -319,7 +319,12 @@ struct Attend {
     clear_empty_rows();
     staged = done;
     stage_q = done_q;
-    stage_columns<0, S::kStageColumns>();
+    if constexpr (kSpec.direct_store) {
+      store_elements(done);
+    } else {
+      stage_columns<0, S::kStageColumns>();
+    }
+    stores_pending = 1;
     if constexpr (kSpec.lse) store_lse(done, lse);
   }
 
@@ -377,7 +382,22 @@ struct Attend {
       }
       commit_stores();
     }
-    stores_pending = 1;
+  }
+
+  // O straight from registers, for outputs that TMA cannot write exactly.
+  TW_DEVICE void store_elements(const Item& done) {
+    if (done.tile < 0) return;
+    const int batch = kSpec.varlen ? 0 : done.batch;
+#pragma unroll
+    for (int i = 0; i < kSpec.v_dim / 2; ++i) {
+      const int row = first_row(done) + 8 * ((i / 2) % 2);
+      const int column = 8 * (i / 4) + 2 * (lane_id() % 4) + i % 2;
+      if (row < done.q_len && column < args.value_dim) {
+        const Uint32 bits = pack<kElement>(o[i] * scale_out[(i / 2) % 2], 0.0f);
+        args.out_data[batch * args.out_batch + (done.q_start + row) * args.out_row +
+                      done.head * args.out_head + column] = static_cast<unsigned short>(bits);
+      }
+    }
   }
 
   // Runs after the next item's first softmax, when the store has long been read.
@@ -385,9 +405,8 @@ struct Attend {
     if (!stores_pending) return;
     stores_pending = 0;
     if constexpr (S::kOwnStaging) {
-      if constexpr (S::kStageColumns < kSpec.v_dim) {
+      if constexpr (S::kStageColumns < kSpec.v_dim && !kSpec.direct_store) {
         stage_columns<S::kStageColumns, S::kVColumns>();
-        stores_pending = 0;
       }
     } else {
       if (lane_id() == 0) {
