@@ -23,7 +23,6 @@ class CpuBackend final : public Backend {
     if (problem.device.type != DeviceType::cpu) {
       reasons.emplace_back("the tensors are not in CPU memory");
     }
-    if (problem.direction == Direction::backward) reasons.emplace_back("backward is not built yet");
     std::string reason;
     if (choose_kernels(reason) == nullptr) reasons.push_back(reason);
     return reasons;
@@ -32,7 +31,8 @@ class CpuBackend final : public Backend {
     std::string reason;
     const Kernels* const kernels = choose_kernels(reason);
     if (kernels == nullptr) throw Error(Status::unsupported, "tilewise: " + reason);
-    return plan_forward(problem, *kernels);
+    return problem.direction == Direction::forward ? plan_forward(problem, *kernels)
+                                                   : plan_backward(problem, *kernels);
   }
 };
 

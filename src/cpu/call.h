@@ -74,20 +74,19 @@ struct ForwardScratch {
   float* rows = nullptr;     // [width, max(head_dim, value_dim)]
 };
 
-// One query tile of one head against the keys [range_begin, range_end) of a task. Rows that must
-// not contribute (nothing visible, lse -inf, one visible key) have an empty interval.
+// One query tile of one head against the keys [range_begin, range_end) of a task.
 struct BackwardTile : Tile {
-  Rows d_out;                           // [rows, value_dim]
-  const float* lse = nullptr;           // [rows] natural log
-  const float* delta = nullptr;         // [rows] rowsum(d_out * out) - d_lse
-  const unsigned char* idle = nullptr;  // [panels * width] 1: the lane does not contribute
+  Rows d_out;                    // [rows, value_dim]
+  const float* lse = nullptr;    // [rows] natural log
+  const float* delta = nullptr;  // [rows] rowsum(d_out * out) - d_lse
+  // [panels * width] 1: the lane must not contribute (padding, lse -inf, one visible key)
+  const unsigned char* idle = nullptr;
   int64_t range_begin = 0;
   int64_t range_end = 0;
-  float* d_k =
-      nullptr;  // [range, head_dim] sums, rows rounded up to whole vectors; null: not wanted
-  float* d_v = nullptr;     // [range, value_dim]
-  OutputRows d_q;           // [rows, head_dim] float sums; null: not wanted
-  bool d_q_is_new = false;  // write d_q instead of adding to it
+  // Sums over the range, rows rounded up to whole vectors; null = not wanted.
+  float* d_k = nullptr;  // [range, head_dim], without `scale`
+  float* d_v = nullptr;  // [range, value_dim]
+  OutputRows d_q;        // [rows, head_dim] floats to add to
 };
 
 struct BackwardScratch {
@@ -95,7 +94,7 @@ struct BackwardScratch {
   float* d_outs = nullptr;      // [panels, value_dim, width]
   float* query_rows = nullptr;  // [panels * width, head_dim]
   float* d_out_rows = nullptr;  // [panels * width, value_dim]
-  float* d_queries = nullptr;   // [panels, head_dim, width]
+  float* d_queries = nullptr;   // [panels, head_dim, width], without `scale`
   float* weights = nullptr;     // [block_keys, panels * width] scores, then P
   float* d_scores = nullptr;    // [block_keys, panels * width] dP, then dS
   float* keep = nullptr;        // [block_keys, width]
@@ -105,17 +104,27 @@ struct BackwardScratch {
   float* values = nullptr;      // [block_keys, value_dim]
 };
 
+struct RowsToWrite {
+  Rows floats;
+  float factor = 1;
+  int64_t rows = 0;
+  int dim = 0;
+  Element element = Element::f32;
+  OutputRows to;
+};
+
 // What an instruction-set unit exports.
 struct Kernels {
   const char* name;
   int lanes;
   int width;  // rows of a panel
   void (*forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
+  // Adds to d_k and d_v; leaves d_q in scratch.d_queries, for add_d_q().
   void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);
-  // Rows of floats to rows of elements, times `factor`.
-  void (*write_rows)(Element, const Rows& floats, const OutputRows& to, const int64_t (&size)[2],
-                     float factor);
-  // Seconds-free probe: runs n rounds of independent multiply-adds, returns their count of FLOPs.
+  void (*add_d_q)(const Settings&, const BackwardTile&, const BackwardScratch&);
+  // [rows, dim] floats, rows in whole vectors or not, times `factor`, as elements.
+  void (*write_rows)(const RowsToWrite&);
+  // Rounds of independent multiply-adds; returns how many FLOPs that was.
   double (*fma_rounds)(int64_t rounds);
 };
 

@@ -24,18 +24,6 @@ void add_visible_values(const Settings& settings, const Tile& tile, const PanelK
                         int first_lane, int width, const float* weights, const Rows& values,
                         float* out);
 
-// A block of keys, as floats from its first key on.
-struct Block {
-  int64_t begin;
-  int64_t end;
-  Rows keys;
-  Rows values;
-};
-
-TW_INLINE const float* row_of(const Rows& rows, int64_t row) {
-  return static_cast<const float*>(rows.data) + row * rows.stride;
-}
-
 // Step 1 where scores are more than products: softcap, ALiBi, mask; raises the maxima.
 template <class S>
 void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S>& rules,
@@ -194,12 +182,9 @@ void finish_tile(const Settings& settings, const ForwardTile& tile, const Forwar
 template <class S>
 void start_tile(const Settings& settings, const ForwardTile& tile, const ForwardScratch& scratch) {
   constexpr int kW = kWidth<S>;
-  const int64_t element_bytes = settings.element == Element::f32 ? 4 : 2;
   const auto zero = S::set1(0);
   for (int first = 0; first < tile.rows; first += kW) {
-    const Rows from = {
-        static_cast<const char*>(tile.q.data) + first * tile.q.stride * element_bytes,
-        tile.q.stride};
+    const Rows from = rows_from(settings.element, tile.q, first);
     pack_panel<S, kW>(settings.element, from, tile.rows - first, settings.head_dim,
                       query_factor(settings), scratch.queries + int64_t{first} * settings.head_dim);
     float* const out = scratch.outs + int64_t{first} * settings.value_dim;
@@ -224,13 +209,8 @@ void forward_tile(const Settings& settings, const ForwardTile& tile,
   const int64_t step = settings.block_keys;
   // Blocks start at multiples of their length, so a row's result does not depend on its tile.
   for (int64_t start = begin / step * step; start < end; start += step) {
-    Block block;
-    block.begin = start > begin ? start : begin;
-    block.end = start + step < end ? start + step : end;
-    block.keys = block_of_rows<S>(settings.element, settings.copy_keys, tile.k, block.begin,
-                                  block.end, settings.head_dim, scratch.keys);
-    block.values = block_of_rows<S>(settings.element, settings.copy_values, tile.v, block.begin,
-                                    block.end, settings.value_dim, scratch.values);
+    const Block block = load_block<S>(settings, tile, start > begin ? start : begin,
+                                      start + step < end ? start + step : end, scratch);
     for (int panel = 0; panel < panels; ++panel) {
       attend_panel<S>(settings, tile, scratch, block, panel);
     }

@@ -1,6 +1,7 @@
 // What each instruction-set unit exports, as templates over its vector type.
 #pragma once
 
+#include "cpu/backward.h"
 #include "cpu/forward.h"
 
 namespace tilewise::cpu {
@@ -21,7 +22,11 @@ __attribute__((noinline)) double fma_rounds(int64_t rounds) {
   }
   Vector total = sum[0];
   TW_UNROLL for (int i = 1; i < kSums; ++i) total = S::add(total, sum[i]);
-  S::pin(total);
+  // Used, so that the loop stays.
+  float lanes[S::kLanes];
+  S::store(lanes, total);
+  volatile float used = lanes[0];
+  static_cast<void>(used);
   return 2.0 * kSums * S::kLanes * static_cast<double>(rounds);
 }
 
@@ -32,6 +37,9 @@ constexpr Kernels kernels_of(const char* name) {
   kernels.lanes = S::kLanes;
   kernels.width = kWidth<S>;
   kernels.forward_tile = &forward_tile<S>;
+  kernels.backward_tile = &backward_tile<S>;
+  kernels.add_d_q = &add_d_q<S>;
+  kernels.write_rows = &write_rows<S>;
   kernels.fma_rounds = &fma_rounds<S>;
   return kernels;
 }

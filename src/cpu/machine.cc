@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <fstream>
 #include <mutex>
@@ -16,9 +17,9 @@ namespace tilewise::cpu {
 
 namespace {
 
-constexpr int64_t kRounds = 40000;  // about 0.1 ms
-constexpr int kWarmUps = 10;        // until the clock has risen
-constexpr int kTries = 20;          // the best counts: the rest were disturbed
+constexpr int64_t kRounds = 250000;  // about half a millisecond
+constexpr int kWarmUps = 2;          // until the clock has risen
+constexpr int kTries = 11;           // the median counts: clocks of virtual machines jump
 
 std::string model_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -55,15 +56,16 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double best_rate(const Kernels& kernels) {
-  double best = 0;
-  for (int i = 0; i < kWarmUps + kTries; ++i) {
+double usual_rate(const Kernels& kernels) {
+  std::array<double, kTries> rates = {};
+  for (int i = -kWarmUps; i < kTries; ++i) {
     const double before = thread_seconds();
     const double flops = kernels.fma_rounds(kRounds);
     const double seconds = thread_seconds() - before;
-    if (i >= kWarmUps && seconds > 0) best = std::max(best, flops / seconds);
+    if (i >= 0) rates[static_cast<size_t>(i)] = flops / std::max(seconds, 1e-9);
   }
-  return best;
+  std::sort(rates.begin(), rates.end());
+  return rates[kTries / 2];
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ double measure_fma_peak(int threads) {
   std::mutex mutex;
   double sum = 0;
   parallel_for(count, count, [&](int64_t, int) {
-    const double rate = best_rate(*kernels);
+    const double rate = usual_rate(*kernels);
     const std::lock_guard<std::mutex> lock(mutex);
     sum += rate;
   });

@@ -21,8 +21,8 @@ struct CpuMachine {
 const CpuMachine& cpu_machine();
 
 // Peak of fp32 multiply-adds in FLOP/s: the sum over `threads` threads (at most one a core) of what
-// each reaches in a few milliseconds of its CPU time, in the instruction set that runs. 0 when
-// TILEWISE_ISA names none that can.
+// each usually reaches in half a millisecond of its CPU time, in the instruction set that runs. 0
+// when TILEWISE_ISA names none that can.
 double measure_fma_peak(int threads);
 
 }  // namespace tilewise::cpu

@@ -15,7 +15,10 @@ constexpr int64_t whole_vectors(int64_t n) {
 // n of the elements at p, 0 < n <= kLanes; the other lanes are 0.
 template <class S>
 TW_INLINE typename S::Vector load_elements(Element element, const void* p, int64_t at, int n) {
-  if (element == Element::f32) return S::load_first(static_cast<const float*>(p) + at, n);
+  if (element == Element::f32) {
+    const float* floats = static_cast<const float*>(p) + at;
+    return n == S::kLanes ? S::load(floats) : S::load_first(floats, n);
+  }
   const uint16_t* words = static_cast<const uint16_t*>(p) + at;
   uint16_t copy[S::kLanes];
   if (n < S::kLanes) {
@@ -101,8 +104,8 @@ void pack_panel(Element element, const Rows& from, int rows, int dim, float fact
   }
 }
 
-// rows = transposed panel [dim, width], each row times factors[row].
-template <class S, int kWidth>
+// rows = transposed panel [dim, width], each row times factors[row]; or += (floats only).
+template <class S, int kWidth, bool kAdd = false>
 void unpack_panel(Element element, const float* panel, const float* factors, int rows, int dim,
                   const OutputRows& to) {
   using Vector = typename S::Vector;
@@ -116,8 +119,23 @@ void unpack_panel(Element element, const float* panel, const float* factors, int
       }
       S::transpose(square);
       for (int i = 0; i < S::kLanes && lane + i < rows; ++i) {
-        store_elements<S>(element, to.data, (lane + i) * to.stride + d, n, square[i]);
+        const int64_t at = (lane + i) * to.stride + d;
+        if (kAdd) square[i] = S::add(square[i], load_elements<S>(element, to.data, at, n));
+        store_elements<S>(element, to.data, at, n, square[i]);
       }
+    }
+  }
+}
+
+// Rows of floats, times a factor, as elements.
+template <class S>
+void write_rows(const RowsToWrite& w) {
+  const auto factor = S::set1(w.factor);
+  for (int64_t r = 0; r < w.rows; ++r) {
+    for (int d = 0; d < w.dim; d += S::kLanes) {
+      const int n = w.dim - d < S::kLanes ? w.dim - d : S::kLanes;
+      const auto line = load_elements<S>(Element::f32, w.floats.data, r * w.floats.stride + d, n);
+      store_elements<S>(w.element, w.to.data, r * w.to.stride + d, n, S::mul(line, factor));
     }
   }
 }
@@ -155,6 +173,37 @@ bool all_finite(const Rows& rows, int64_t count, int dim) {
     if (lanes[i] != 0) return false;
   }
   return true;
+}
+
+TW_INLINE const float* row_of(const Rows& rows, int64_t row) {
+  return static_cast<const float*>(rows.data) + row * rows.stride;
+}
+
+// Rows [first, ...) of elements.
+TW_INLINE Rows rows_from(Element element, const Rows& rows, int64_t first) {
+  const int64_t bytes = element == Element::f32 ? 4 : 2;
+  return {static_cast<const char*>(rows.data) + first * rows.stride * bytes, rows.stride};
+}
+
+// A block of keys of a sequence, as floats from its first key on.
+struct Block {
+  int64_t begin;
+  int64_t end;
+  Rows keys;
+  Rows values;
+};
+
+template <class S, class Scratch>
+TW_INLINE Block load_block(const Settings& settings, const Tile& tile, int64_t begin, int64_t end,
+                           const Scratch& scratch) {
+  Block block;
+  block.begin = begin;
+  block.end = end;
+  block.keys = block_of_rows<S>(settings.element, settings.copy_keys, tile.k, begin, end,
+                                settings.head_dim, scratch.keys);
+  block.values = block_of_rows<S>(settings.element, settings.copy_values, tile.v, begin, end,
+                                  settings.value_dim, scratch.values);
+  return block;
 }
 
 }  // namespace tilewise::cpu

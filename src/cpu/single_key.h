@@ -19,4 +19,14 @@ struct SinglePair {
 void single_key_forward(const Problem& problem, const Tensors& tensors, const Addresses& addresses,
                         const SinglePair& pair);
 
+// Adds what such a row gives to float sums: d_v += dO (under dropout), and d_k, d_q through d_lse
+// alone. d_k is summed without `scale`, as the kernels do. Null = not wanted.
+struct SinglePairSums {
+  float* d_k = nullptr;  // [head_dim] of the key
+  float* d_v = nullptr;  // [value_dim]
+  float* d_q = nullptr;  // [head_dim] of the row
+};
+void single_key_backward(const Problem& problem, const Tensors& tensors, const Addresses& addresses,
+                         const SinglePair& pair, const SinglePairSums& sums);
+
 }  // namespace tilewise::cpu

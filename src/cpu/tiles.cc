@@ -19,20 +19,23 @@ TileTasks::TileTasks(const Problem& problem, const Addresses& addresses, const T
   count_ = tiles * problem.q_heads;
 }
 
+int64_t TileTasks::first_of(int64_t sequence) const {
+  const int64_t tiles =
+      problem_.packed ? table_[sequence] : sequence * grid_.tiles_of(problem_.q_len);
+  return tiles * problem_.q_heads;
+}
+
 TilePlace TileTasks::place(int64_t task) const {
   TilePlace place;
   int64_t sequence = 0;
-  int64_t first = 0;
   if (problem_.packed) {
     const int64_t* const after =
         std::upper_bound(table_, table_ + problem_.batch + 1, task / problem_.q_heads);
     sequence = after - table_ - 1;
-    first = table_[sequence] * problem_.q_heads;
   } else {
-    const int64_t of_sequence = grid_.tiles_of(problem_.q_len) * problem_.q_heads;
-    sequence = task / of_sequence;
-    first = sequence * of_sequence;
+    sequence = task / (grid_.tiles_of(problem_.q_len) * problem_.q_heads);
   }
+  const int64_t first = first_of(sequence);
   place.sequence = addresses_.sequence(sequence);
   const semantics::Band& band = place.sequence.band;
   const int64_t tiles = grid_.tiles_of(band.q_len);

@@ -33,6 +33,8 @@ class TileTasks {
             int64_t* table);
   int64_t count() const { return count_; }
   TilePlace place(int64_t task) const;
+  // The first task of a sequence; those of a head follow each other.
+  int64_t first_of(int64_t sequence) const;
 
  private:
   const Problem& problem_;

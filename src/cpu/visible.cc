@@ -1,5 +1,6 @@
 // The slow path of partly masked tiles that hold NaN or infinities: products over visible pairs
 // only, one by one, so that nothing invisible is multiplied by a weight of 0.
+#include "cpu/backward.h"
 #include "cpu/forward.h"
 
 namespace tilewise::cpu {
@@ -16,6 +17,34 @@ void add_visible_values(const Settings& settings, const Tile& tile, const PanelK
       const float* const value = row_of(values, j - keys.begin);
       for (int d = 0; d < settings.value_dim; ++d)
         out[int64_t{d} * width + lane] += weight * value[d];
+    }
+  }
+}
+
+void add_visible_gradients(const Settings& settings, const BackwardTile& tile,
+                           const BackwardScratch& scratch, const Block& block, int width,
+                           const int64_t (&row_strides)[2]) {
+  const int64_t stride = int64_t{settings.panels} * width;
+  for (int lane = 0; lane < tile.rows; ++lane) {
+    if (tile.idle[lane] != 0) continue;
+    const float* const query = scratch.query_rows + lane * row_strides[0];
+    const float* const d_out = scratch.d_out_rows + lane * row_strides[1];
+    float* const d_query =
+        scratch.d_queries + int64_t{lane / width} * settings.head_dim * width + lane % width;
+    for (int64_t j = block.begin; j < block.end; ++j) {
+      if (j < tile.key_begin[lane] || j >= tile.key_end[lane]) continue;
+      const int64_t at = (j - block.begin) * stride + lane;
+      const float weight = scratch.weights[at];
+      const float d_score = scratch.d_scores[at];
+      const float* const key = row_of(block.keys, j - block.begin);
+      const int64_t row = j - tile.range_begin;
+      for (int d = 0; d < settings.head_dim; ++d) {
+        if (tile.d_k != nullptr) tile.d_k[row * row_strides[0] + d] += d_score * query[d];
+        d_query[int64_t{d} * width] += d_score * key[d];
+      }
+      for (int d = 0; tile.d_v != nullptr && d < settings.value_dim; ++d) {
+        tile.d_v[row * row_strides[1] + d] += weight * d_out[d];
+      }
     }
   }
 }
