@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "error.h"
 #include "reference/element.h"
 
 namespace tilewise {
@@ -50,7 +51,41 @@ void fill_offsets(const std::vector<int64_t>& lens, void* data) {
   }
 }
 
+CaseFileReader& file_reader() {
+  static CaseFileReader reader = nullptr;
+  return reader;
+}
+
+// Every size of `recorded` must reach that of the Case.
+void check_recorded(const Case& c, const Tensor& recorded, Arg arg) {
+  const bool queries = arg == Arg::q;
+  const int64_t needed[] = {c.b, queries ? c.q : c.kv, queries ? c.hq : c.hkv,
+                            arg == Arg::v ? c.dv : c.d};
+  constexpr const char* kKeys[] = {"b", "rows", "heads", "columns"};
+  for (size_t dim = 0; dim < 4; ++dim) {
+    if (recorded.ndim == 4 && recorded.size[dim] >= needed[dim]) continue;
+    const std::string has =
+        recorded.ndim == 4 ? std::to_string(recorded.size[dim]) : "not four-dimensional";
+    throw_invalid("case",
+                  "data=file:" + c.file + ": " + kKeys[dim] + " of " + std::string(name_of(arg)),
+                  has, std::to_string(needed[dim]) + " or more", "the case");
+  }
+}
+
+CaseFile open_recording(const Case& c) {
+  if (file_reader() == nullptr) {
+    throw Error(Status::unsupported, "case: data=file:" + c.file + ": no reader of files is here");
+  }
+  CaseFile file = file_reader()(c.file);
+  check_recorded(c, file.q, Arg::q);
+  check_recorded(c, file.k, Arg::k);
+  check_recorded(c, file.v, Arg::v);
+  return file;
+}
+
 }  // namespace
+
+void set_case_file_reader(CaseFileReader reader) { file_reader() = reader; }
 
 std::string text_of(const ElementIndex& index) {
   return "[b=" + std::to_string(index.sequence) + ", row=" + std::to_string(index.row) +
@@ -59,9 +94,7 @@ std::string text_of(const ElementIndex& index) {
 
 CaseTensors::CaseTensors(const Case& c, Poison poison)
     : case_(c), options_(options_of(c)), poison_(poison) {
-  if (c.data == CaseData::file) {
-    throw Error(Status::unsupported, "case: data=file:" + c.file + " is not supported yet");
-  }
+  if (c.data == CaseData::file) file_ = open_recording(c);
   for (Placement& placement : placements_of(c)) allocate(std::move(placement));
   poison_outputs();
   seal_inputs();
@@ -95,12 +128,26 @@ void CaseTensors::fill_input(const Allocation& allocation) const {
     void* const data = view.tensor.data;
     if (view.arg == Arg::cu_seqlens_q || view.arg == Arg::cu_seqlens_kv) {
       fill_offsets(view.arg == Arg::cu_seqlens_q ? case_.qlens : case_.kvlens, data);
-      continue;
+    } else if (case_.data == CaseData::file &&
+               (view.arg == Arg::q || view.arg == Arg::k || view.arg == Arg::v)) {
+      copy_recorded(view);
+    } else {
+      for_each_element(
+          case_, view.arg, view.tensor, [&](int64_t offset, const ElementIndex& index) {
+            write_element(data, view.tensor.dtype, offset, case_value(case_, view.arg, index));
+          });
     }
-    for_each_element(case_, view.arg, view.tensor, [&](int64_t offset, const ElementIndex& index) {
-      write_element(data, view.tensor.dtype, offset, case_value(case_, view.arg, index));
-    });
   }
+}
+
+void CaseTensors::copy_recorded(const Placement::View& view) const {
+  const Tensor& from = view.arg == Arg::q ? file_.q : (view.arg == Arg::k ? file_.k : file_.v);
+  for_each_element(case_, view.arg, view.tensor, [&](int64_t offset, const ElementIndex& index) {
+    const int64_t at = index.sequence * from.stride[0] + index.row * from.stride[1] +
+                       index.head * from.stride[2] + index.column;
+    write_element(view.tensor.data, view.tensor.dtype, offset,
+                  reference::read_element(from.data, from.dtype, at));
+  });
 }
 
 void CaseTensors::fill_output(Allocation& allocation) {

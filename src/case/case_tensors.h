@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise {
+
+// Recorded q, k, v for data=file:NAME, dense [b, s, h, d]; at least as large as the Case.
+struct CaseFile {
+  std::shared_ptr<const void> memory;
+  Tensor q;
+  Tensor k;
+  Tensor v;
+};
+// The library reads no files: whoever does (the command line, tests) names its reader once, which
+// throws Error when there is no such recording. nullptr: data=file is refused.
+using CaseFileReader = CaseFile (*)(const std::string& name);
+void set_case_file_reader(CaseFileReader reader);
 
 class CaseTensors {
  public:
@@ -55,12 +68,14 @@ class CaseTensors {
   };
   void allocate(Placement placement);
   void fill_input(const Allocation& allocation) const;
+  void copy_recorded(const Placement::View& view) const;
   void fill_output(Allocation& allocation);
   void check_output(const Allocation& allocation, std::vector<std::string>& texts) const;
 
   Case case_;
   Options options_;
   Poison poison_;
+  CaseFile file_;
   Tensors forward_;
   Tensors backward_;
   std::vector<Allocation> allocations_;

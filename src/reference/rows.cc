@@ -164,10 +164,16 @@ void softmax_row(const HeadRule& rule, Row& row) {
   row.lse = sum == 0 ? -kInfinity : maximum + std::log(sum);
   row.p_sink = sum == 0 ? 0 : sink_weight / sum;
   for (double& p : row.p) p = sum == 0 ? 0 : p / sum;
+  // Weights far below the largest one cannot move a result, however wrong they are. The sink does
+  // not count here: it may take nearly all the weight, and out is then small but still a sum.
+  double highest = -kInfinity;
+  for (const Score& score : row.scores) {
+    if (score.value > highest) highest = score.value;
+  }
   double largest = 1.0;
   for (const Score& score : row.scores) {
     const double error = kScoreRoundings * 0x1p-24 * rule.score_unit * score.magnitude;
-    if (score.value - row.lse + error > kLogOfNothing) largest = std::max(largest, score.magnitude);
+    if (score.value - highest + error > kLogOfNothing) largest = std::max(largest, score.magnitude);
   }
   row.amplification = rule.score_unit * largest;
 }

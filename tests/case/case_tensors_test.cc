@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "case/verify.h"
 #include "tests/case_expect.h"
@@ -58,6 +59,34 @@ TEST(CaseTensors, DataWordsMakeWhatTheyName) {
   EXPECT_GT(largest(keys("large")), 500);
   EXPECT_GT(largest(keys("outlier")), 20);
   EXPECT_LT(largest(keys("normal")), 3.5);
+}
+
+// A recording of 1 x 4 rows x 2 heads x 3 columns that counts up.
+CaseFile counting_file(const std::string& name) {
+  if (name != "counting") throw Error(Status::invalid_argument, "no recording " + name);
+  auto memory = std::make_shared<std::vector<float>>();
+  for (int i = 0; i < 24; ++i) memory->push_back(static_cast<float>(i));
+  const Tensor tensor = Tensor::bshd(memory->data(), DType::f32, 1, 4, 2, 3);
+  return {memory, tensor, tensor, tensor};
+}
+
+TEST(CaseTensors, RecordedDataIsCopied) {
+  const std::string text = "hq=2 q=2 kv=4 d=3 dtype=bf16 layout=bhsd data=file:counting";
+  EXPECT_THROW(CaseTensors{parse_case(text)}, Error);  // no reader yet
+  set_case_file_reader(counting_file);
+  const CaseTensors tensors(parse_case(text));
+  const std::vector<double> k = values_of(tensors, Arg::k);
+  ASSERT_EQ(k.size(), 24u);
+  for (size_t i = 0; i < 24; ++i) EXPECT_EQ(k[i], static_cast<double>(i));
+  EXPECT_EQ(values_of(tensors, Arg::q), std::vector<double>(k.begin(), k.begin() + 12));
+  try {
+    const CaseTensors longer(parse_case("hq=2 q=5 d=3 data=file:counting"));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "case: data=file:counting: rows of q is 4, expected 5 or more (from the case)");
+  }
+  set_case_file_reader(nullptr);
 }
 
 TEST(CaseTensors, EverythingUnownedIsPoison) {
