@@ -23,7 +23,7 @@ std::vector<Case> cases_of(const std::vector<std::string>& words) {
       joined += (joined.empty() ? "" : " ") + word;
     }
   }
-  if (!joined.empty()) cases.push_back(parse_case(joined));
+  if (!joined.empty() || cases.empty()) cases.push_back(parse_case(joined));
   return cases;
 }
 

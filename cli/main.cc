@@ -74,7 +74,10 @@ void add_run(CLI::App& app, AllOptions& all) {
   verb->add_option("--scale", run.scale, "Scale of the scores (default 1/sqrt(head_dim))");
   verb->add_option("--softcap", run.softcap, "Soft cap of the scores, 0 = off");
   verb->add_option("--dropout", run.dropout, "Probability that a weight is dropped");
-  verb->add_option("--seed", run.seed, "Seed of dropout and of --d-out random");
+  verb->add_option("--seed", run.seed, "Seed of dropout and of --d-out random")
+      ->check([](const std::string& word) {
+        return word.starts_with("-") ? word + " is negative" : std::string();
+      });
   verb->add_option("--layout", run.layout, "Order of the dimensions: bshd or bhsd")
       ->check([](const std::string& word) { return one_of(word, "bshd", "bhsd"); });
   verb->add_option("--backend", run.backend, "cpu, standard or reference (default: chosen)");
@@ -121,9 +124,14 @@ std::string hint(std::string_view word, const std::vector<std::string>& known,
 
 // Words that CLI11 would report badly: a wrong verb, a wrong flag.
 void check_words(const CLI::App& app, const std::vector<std::string>& words) {
-  if (words.empty() || words[0].starts_with("-")) return;
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  if (words[0].starts_with("-")) {
+    const std::vector<std::string> known = {"--help", "-h", "--version"};
+    if (std::find(known.begin(), known.end(), words[0]) != known.end()) return;
+    throw InputError("flag \"" + words[0] + "\" is not known before a verb" +
+                     hint(words[0], known, ", expected a verb: " + CLI::detail::join(verbs, ", ")));
+  }
   if (std::find(verbs.begin(), verbs.end(), words[0]) == verbs.end()) {
     throw InputError("verb \"" + words[0] + "\" is not known" +
                      hint(words[0], verbs, ", expected " + CLI::detail::join(verbs, ", ")));

@@ -140,6 +140,7 @@ int support(const Shared& shared) {
   if (shared.format == Format::csv) print_csv(rows);
   if (shared.format == Format::json || shared.format == Format::csv) return 0;
   print_table(table, shared.format);
+  if (shared.format == Format::markdown && !notes.empty()) fmt::print("\n");
   for (const std::string& note : notes) {
     fmt::print("{}{}\n", shared.format == Format::markdown ? "- " : "  ", note);
   }
