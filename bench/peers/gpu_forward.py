@@ -10,6 +10,7 @@ normal(0, 1), layout [b, s, h, d], b * s = 16384, h * d = 2048 unless a case say
 
 import argparse
 import ctypes
+import datetime
 import json
 import math
 import random
@@ -101,8 +102,9 @@ class Shape:
         return 2 * self.hq * self.pairs() * (self.d + self.dv)
 
     def text(self):
+        lens = "qlens=" + ",".join(map(str, self.lens or []))
         words = f"b={len(self.lens) if self.lens else self.b} hq={self.hq} hkv={self.hkv} "
-        words += "qlens=random" if self.lens else f"q={self.s} kv={self.s}"
+        words += lens if self.lens else f"q={self.s} kv={self.s}"
         words += f" d={self.d}"
         if self.dv != self.d:
             words += f" dv={self.dv}"
@@ -266,7 +268,7 @@ def main():
         tflops = {name: shape.flops() / t * 1e-9 for name, t in times.items()}
         row = {"case": shape.text(), "backend": "gpu", "ms": round(times[""], 5),
                "tflops": round(tflops[""], 1)}
-        line = f"{shape.text():62s} {tflops['']:6.0f}"
+        line = f"{shape.text():62s} {times['']:8.4f} ms {tflops['']:6.0f}"
         if "cudnn" in times:
             row["peers"] = {"cudnn": {"ms": round(times["cudnn"], 5),
                                       "tflops": round(tflops["cudnn"], 1)}}
@@ -289,9 +291,11 @@ def main():
         machine = {"gpu": torch.cuda.get_device_name(), "state_after": smi}
         versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
                     "cuda": torch.version.cuda}
+        stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
         with open(options.json, "w") as out:
             json.dump({"schema": 1, "machine": machine, "versions": versions,
-                       "commit": options.commit, "command": " ".join(sys.argv), "rows": rows},
+                       "commit": options.commit, "command": " ".join(sys.argv), "date": stamp,
+                       "rows": rows},
                       out, indent=1)
 
 

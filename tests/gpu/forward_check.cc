@@ -1,5 +1,7 @@
-// forward_check [--random N] [--seed S] [--only TEXT]: runs the case tables below on GPU 0, prints
-// one line a case and the failures again at the end. Exit status 1 when a case failed.
+// forward_check [--random N] [--seed S] [--only TEXT] [--no-tables] [--compile-only]: runs the case
+// tables below on GPU 0 and prints the failures. Exit status 1 when a case failed. With
+// --compile-only it needs no GPU: it fills the kernel cache (TILEWISE_CACHE_DIR), so that a later
+// run on a GPU machine only runs.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -223,8 +225,8 @@ ForwardCase random_case(std::mt19937_64& random) {
   c.q_heads = c.kv_heads * (1 + below(4));
   c.q = 1 + below(pick({8, 80, 300, 700}));
   c.kv = below(4) == 0 ? c.q : below(pick({8, 80, 300, 900}));
-  c.d = below(2) ? pick({64, 96, 128, 192, 256}) : 1 + below(256);
-  c.dv = below(4) ? c.d : 1 + below(256);
+  c.d = pick({64, 64, 96, 128, 128, 128, 192, 256, 17, 40, 80, 100, 160, 250});
+  c.dv = below(5) ? c.d : pick({64, 128, 33, 96, 256});
   if (below(2)) c.right = below(2) ? 0 : below(200);
   if (below(3) == 0) c.left = below(300);
   c.alignment = below(3);
@@ -286,19 +288,15 @@ int main(int argc, char** argv) try {
   uint64_t seed = 1;
   std::string only;
   bool tables = true;
+  bool compile_only = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--random") random_count = std::atoi(argv[++i]);
     if (word == "--seed") seed = std::strtoull(argv[++i], nullptr, 10);
     if (word == "--only") only = argv[++i];
     if (word == "--no-tables") tables = false;
+    if (word == "--compile-only") compile_only = true;
   }
-  const Driver& d = driver();
-  CUdevice device = 0;
-  CUcontext context = nullptr;
-  check_cuda(d.cuDeviceGet(&device, 0), "cuDeviceGet");
-  check_cuda(d.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-  check_cuda(d.cuCtxPushCurrent(context), "cuCtxPushCurrent");
   Cases cases;
   if (tables) {
     add_regular(cases);
@@ -311,6 +309,13 @@ int main(int argc, char** argv) try {
   std::mt19937_64 random(seed);
   for (int i = 0; i < random_count; ++i) cases.push_back(random_case(random));
   compile_all(cases, only);
+  if (compile_only) return 0;
+  const Driver& d = driver();
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  check_cuda(d.cuDeviceGet(&device, 0), "cuDeviceGet");
+  check_cuda(d.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+  check_cuda(d.cuCtxPushCurrent(context), "cuCtxPushCurrent");
   int passed = 0;
   double worst = 0;
   double worst_lse = 0;
@@ -322,6 +327,10 @@ int main(int argc, char** argv) try {
       std::fprintf(stderr, "%s\n", text.c_str());
     }
     const Outcome outcome = run_case(cases[i], seed + i);
+    if (i % 100 == 99) {
+      std::printf("%zu of %zu cases\n", i + 1, cases.size());
+      std::fflush(stdout);
+    }
     passed += outcome.passed;
     if (outcome.passed) {
       worst = std::max(worst, outcome.worst);
