@@ -103,7 +103,8 @@ class Shape:
 
     def text(self):
         lens = "qlens=" + ",".join(map(str, self.lens or []))
-        words = f"b={len(self.lens) if self.lens else self.b} hq={self.hq} hkv={self.hkv} "
+        words = "" if self.lens else f"b={self.b} "
+        words += f"hq={self.hq} hkv={self.hkv} "
         words += lens if self.lens else f"q={self.s} kv={self.s}"
         words += f" d={self.d}"
         if self.dv != self.d:
