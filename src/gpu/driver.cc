@@ -4,6 +4,7 @@
 #include <glob.h>
 
 #include <cstdlib>
+#include <mutex>
 #include <vector>
 
 #include "tilewise/tilewise.hpp"
@@ -42,6 +43,7 @@ std::string read_driver(void* library, Driver& d) {
   reader.read(d.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   reader.read(d.cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
   reader.read(d.cuCtxGetCurrent, "cuCtxGetCurrent");
+  reader.read(d.cuCtxGetDevice, "cuCtxGetDevice");
   reader.read(d.cuCtxPushCurrent, "cuCtxPushCurrent_v2");
   reader.read(d.cuCtxPopCurrent, "cuCtxPopCurrent_v2");
   reader.read(d.cuCtxSynchronize, "cuCtxSynchronize");
@@ -196,6 +198,24 @@ struct LoadedNvrtc {
   }
 };
 
+// Primary contexts are retained once for the process: retaining is no cheap call.
+constexpr int kMaxDevices = 64;
+
+CUcontext primary_context(CUdevice device) {
+  static std::mutex mutex;
+  static CUcontext contexts[kMaxDevices] = {};
+  if (device < 0 || device >= kMaxDevices) {
+    throw Error(Status::invalid_argument, "device: got " + std::to_string(device) +
+                                              ", expected 0.." + std::to_string(kMaxDevices - 1));
+  }
+  const std::lock_guard lock(mutex);
+  if (contexts[device] == nullptr) {
+    check_cuda(driver().cuDevicePrimaryCtxRetain(&contexts[device], device),
+               "cuDevicePrimaryCtxRetain");
+  }
+  return contexts[device];
+}
+
 const LoadedDriver& loaded_driver() {
   static const LoadedDriver loaded;
   return loaded;
@@ -237,6 +257,22 @@ void check_cuda(CUresult result, const char* call) {
   driver().cuGetErrorString(result, &text);
   throw Error(Status::device_error, std::string(call) + ": " + (name != nullptr ? name : "?") +
                                         " (" + (text != nullptr ? text : "unknown error") + ")");
+}
+
+ScopedDevice::ScopedDevice(CUdevice device) {
+  const Driver& d = driver();
+  CUcontext current = nullptr;
+  CUdevice current_device = -1;
+  check_cuda(d.cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+  if (current != nullptr) check_cuda(d.cuCtxGetDevice(&current_device), "cuCtxGetDevice");
+  if (current_device == device) return;
+  check_cuda(d.cuCtxPushCurrent(primary_context(device)), "cuCtxPushCurrent");
+  pushed_ = true;
+}
+
+ScopedDevice::~ScopedDevice() {
+  CUcontext popped = nullptr;
+  if (pushed_) driver().cuCtxPopCurrent(&popped);
 }
 
 }  // namespace tilewise::gpu

@@ -59,6 +59,7 @@ struct Driver {
   CUresult (*cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice device);
   CUresult (*cuDevicePrimaryCtxRelease)(CUdevice device);
   CUresult (*cuCtxGetCurrent)(CUcontext* context);
+  CUresult (*cuCtxGetDevice)(CUdevice* device);
   CUresult (*cuCtxPushCurrent)(CUcontext context);
   CUresult (*cuCtxPopCurrent)(CUcontext* context);
   CUresult (*cuCtxSynchronize)();
@@ -131,5 +132,18 @@ const Driver& driver();
 
 // Throws Error(device_error) with CUDA's name and text of the failure.
 void check_cuda(CUresult result, const char* call);
+
+// Makes the primary context of a device current for a scope, and leaves the caller's context as it
+// was. Does nothing when a context of that device is current already.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(CUdevice device);
+  ~ScopedDevice();
+  ScopedDevice(const ScopedDevice&) = delete;
+  ScopedDevice& operator=(const ScopedDevice&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
 
 }  // namespace tilewise::gpu

@@ -55,6 +55,13 @@ TensorMap encode(const Rows& t, Element element, int box_rows) {
   return map;
 }
 
+void require_aligned(const void* data, const char* name) {
+  if (reinterpret_cast<uint64_t>(data) % 16 == 0) return;
+  throw Error(Status::unsupported,
+              std::string("forward: ") + name +
+                  " does not start at a multiple of 16 bytes, which TMA needs");
+}
+
 int step_of(int64_t stride) { return stride == 0 ? 0 : 1; }
 
 void set_scale(ForwardArgs& args, const ForwardProblem& p) {
@@ -154,6 +161,11 @@ DeviceFacts facts_of(CUdevice device) {
 void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
                  void* workspace, CUstream stream) {
   if (plan.grid == 0) return;
+  require_aligned(views.q, "q");
+  require_aligned(views.k, "k");
+  require_aligned(views.v, "v");
+  if (!plan.spec.direct_store) require_aligned(views.out, "out");
+  const ScopedDevice device(plan.device);
   const Driver& d = driver();
   ForwardArgs args = make_args(plan, views, workspace);
   if (plan.spec.schedule == Schedule::kDynamic) {

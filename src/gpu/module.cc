@@ -118,6 +118,7 @@ struct Entry {
 
 void load(Entry& entry, const KernelSpec& spec, CUdevice device) {
   const std::string cubin = find_cubin(spec, arch_of(device));
+  const ScopedDevice scope(device);
   const Driver& d = driver();
   CUlibrary library = nullptr;
   check_cuda(d.cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),

@@ -17,6 +17,7 @@
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)       \
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)  \
   X(cuCtxGetCurrent, cuCtxGetCurrent)                         \
+  X(cuCtxGetDevice, cuCtxGetDevice)                           \
   X(cuCtxPushCurrent, cuCtxPushCurrent_v2)                    \
   X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                      \
   X(cuCtxSynchronize, cuCtxSynchronize)                       \
