@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "cli/machine.h"
+#include "cli/recorded.h"
 #include "problem.h"
 #include "reference/element.h"
 #include "semantics/philox.h"
@@ -34,10 +34,7 @@ std::vector<std::string> recorded_files(const std::string& folder) {
 
 std::vector<std::string> find_recorded(const std::string& folder) {
   std::vector<std::string> folders = {folder};
-  if (folder.empty()) {
-    folders = {"tests/data", program_folder() + "/../../tests/data",
-               program_folder() + "/../share/tilewise/data"};
-  }
+  if (folder.empty()) folders = recording_folders();
   std::string looked;
   for (const std::string& candidate : folders) {
     std::vector<std::string> files = recorded_files(candidate);

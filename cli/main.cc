@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "case/suggest.h"
+#include "cli/recorded.h"
 #include "cli/tensor_file.h"
 #include "cli/verbs.h"
 #include "tilewise/tilewise.hpp"
@@ -150,6 +151,7 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
 }
 
 int run_verb(const std::string& verb, AllOptions& all) {
+  set_case_file_reader(&read_recording);
   if (all.shared.threads > 0) set_num_threads(all.shared.threads);
   all.run.shared = all.check.shared = all.bench.shared = all.demo.shared = all.shared;
   if (verb == "run") return run(all.run);

@@ -148,6 +148,14 @@ void describe(const RunOptions& options, Job& job) {
   c.alibi = static_cast<CaseSlopes>(t.alibi_slopes.ndim);  // none, [h], [b, h]
   c.sink = t.sink.given();
   c.layout = options.layout == "bhsd" ? CaseLayout::bhsd : CaseLayout::bshd;
+  // The file as data of the Case, where `check` and `bench` could read it too.
+  const std::string& file = options.files[0];
+  const bool readable = options.files.size() == 1 && job.q.shape().size() == 4 &&
+                        file.find_first_of(" \t\n") == std::string::npos;
+  if (readable && c.layout == CaseLayout::bshd) {
+    c.data = CaseData::file;
+    c.file = file;
+  }
 }
 
 Job make_job(const RunOptions& options) {

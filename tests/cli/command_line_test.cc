@@ -140,6 +140,19 @@ TEST(Check, TakesSeveralCasesAndOneBackend) {
       << outcome.out;
 }
 
+TEST(Check, ReadsRecordings) {
+  const TemporaryFolder folder;
+  write_inputs(folder, DType::bf16);
+  const std::string sizes = "check hq=4 hkv=2 q=6 d=8 dtype=bf16 --backend reference data=file:";
+  const Outcome outcome = tilewise_in(folder, sizes + "x");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "1 passed, 0 failed")) << outcome.out;
+  EXPECT_EQ(tilewise_in(folder, sizes + "./x.safetensors").status, 0);
+  const Outcome none = tilewise_in(folder, sizes + "y");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(none.err.starts_with("tilewise: data=file:y: no y.safetensors in ")) << none.err;
+}
+
 TEST(Check, PlainProgressHasNoEscapes) {
   const Outcome outcome = tilewise("check 'q=4 d=4' --backend reference --progress plain");
   EXPECT_TRUE(has(outcome.err, "1/1 checks")) << outcome.err;
