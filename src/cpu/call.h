@@ -104,6 +104,17 @@ struct BackwardScratch {
   float* values = nullptr;      // [block_keys, value_dim]
 };
 
+// One query tile of standard attention: its slices of the matrices in memory, [kv_len, rows] with
+// `panels * width` floats a row, whole.
+struct StandardTile : BackwardTile {
+  float* scores = nullptr;    // S, then P
+  float* d_scores = nullptr;  // dP, then dS; null in forward
+  int64_t kv_len = 0;
+  OutputRows out;                // forward
+  float* lse_out = nullptr;      // forward
+  const float* d_lse = nullptr;  // backward
+};
+
 struct RowsToWrite {
   Rows floats;
   float factor = 1;
@@ -124,6 +135,13 @@ struct Kernels {
   void (*add_d_q)(const Settings&, const BackwardTile&, const BackwardScratch&);
   // [rows, dim] floats, rows in whole vectors or not, times `factor`, as elements.
   void (*write_rows)(const RowsToWrite&);
+  // Standard attention, pass by pass (standard.h).
+  void (*standard_products)(const Settings&, const StandardTile&, const BackwardScratch&);
+  void (*standard_softmax)(const Settings&, const StandardTile&);
+  void (*standard_out)(const Settings&, const StandardTile&, const BackwardScratch&);
+  void (*standard_d_scores)(const Settings&, const StandardTile&);
+  void (*standard_d_q)(const Settings&, const StandardTile&, const BackwardScratch&);
+  void (*standard_d_kv)(const Settings&, const StandardTile&, const BackwardScratch&);
   // Rounds of independent multiply-adds; returns how many FLOPs that was.
   double (*fma_rounds)(int64_t rounds);
 };

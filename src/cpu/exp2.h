@@ -1,9 +1,10 @@
 // exp2 and tanh of a vector.
 //
 // exp2(x) = 2^n p(x - n), n = round(x), p of degree 5 with p(0) = 1: exactly 1 at 0, within
-// 1.7e-7 elsewhere (1.9e-7 without fused multiply-add). Below -125.5 the result is exactly 0, never
-// a clamped 2^-126: a masked weight must not let a huge value through. NaN gives NaN: the power of
-// two is multiplied, not added to the exponent, so the payload of a NaN does not matter.
+// 1.7e-7 elsewhere (1.9e-7 without fused multiply-add). Below -126.5 the exponent field is 0 and the
+// result exactly 0, never a clamped 2^-126: a masked weight must not let a huge value through. NaN
+// gives NaN: the power of two is multiplied, not added to the exponent, so that the payload of a
+// NaN does not matter.
 #pragma once
 
 #include "cpu/simd.h"
@@ -21,6 +22,7 @@ TW_INLINE typename S::Vector exp2_below_128(typename S::Vector x) {
   using Vector = typename S::Vector;
   // 1.5 * 2^23 + 127: adding it leaves n + 127, the exponent field of 2^n, in the low bits.
   const Vector shift = S::set1(12582912.0f + 127.0f);
+  x = S::max(S::set1(-127.0f), x);
   const Vector shifted = S::add(x, shift);
   const Vector r = S::sub(x, S::sub(shifted, shift));
   Vector p = S::fma(r, S::set1(0.00132647273f), S::set1(0.00967151299f));
@@ -28,8 +30,7 @@ TW_INLINE typename S::Vector exp2_below_128(typename S::Vector x) {
   p = S::fma(r, p, S::set1(0.240222424f));
   p = S::fma(r, p, S::set1(0.693147004f));
   p = S::fma(r, p, S::set1(1.0f));
-  p = S::mul(p, S::power_of_two_bits(shifted));
-  return S::select(S::less(x, S::set1(-125.5f)), S::set1(0.0f), p);
+  return S::mul(p, S::power_of_two_bits(shifted));
 }
 
 // Any x: +inf from 128 up.

@@ -21,7 +21,7 @@ void fill_keep(const Settings& settings, const Tile& tile, const PanelKeys& keys
                int width, float* keep);
 // out [value_dim, width] += values^T weights over visible pairs only (visible.cc).
 void add_visible_values(const Settings& settings, const Tile& tile, const PanelKeys& keys,
-                        int first_lane, int width, const float* weights, const Rows& values,
+                        const PanelLanes& lanes, const float* weights, const Rows& values,
                         float* out);
 
 // Step 1 where scores are more than products: softcap, ALiBi, mask; raises the maxima.
@@ -47,32 +47,32 @@ void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S
   }
 }
 
-// Step 2. factors = alpha; `before`: the maxima before this block.
+// Step 2. factors = alpha; `before`: the maxima before this block. One vector of lanes at a time:
+// with all three, GCC spills a sum, and its trip through memory becomes the pace of the loop.
 template <class S>
 void weigh(int64_t count, const float* before, const float* maxima, float* scores, float* sums,
            float* factors) {
   using Vector = typename S::Vector;
-  constexpr int kVectors = S::kScoreVectors;
-  Vector maximum[kVectors];
-  Vector sum[kVectors];
-  TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+  for (int lane = 0; lane < kWidth<S>; lane += S::kLanes) {
     // -inf, the maximum of nothing, would make NaN of -inf - -inf.
-    maximum[v] = S::max(S::load(maxima + v * S::kLanes), S::set1(kLowestFloat));
-    sum[v] = S::set1(0);
-  }
-  for (int64_t j = 0; j < count; ++j) {
-    TW_UNROLL for (int v = 0; v < kVectors; ++v) {
-      float* at = scores + j * kWidth<S> + v * S::kLanes;
-      const Vector weight = exp2_below_128<S>(S::sub(S::load(at), maximum[v]));
-      S::store(at, weight);
-      sum[v] = S::add(sum[v], weight);
+    const Vector maximum = S::max(S::load(maxima + lane), S::set1(kLowestFloat));
+    Vector even = S::set1(0);
+    Vector odd = S::set1(0);
+    float* at = scores + lane;
+    const auto weigh_key = [maximum](float* score, Vector& sum) __attribute__((always_inline)) {
+      const Vector weight = exp2_below_128<S>(S::sub(S::load(score), maximum));
+      S::store(score, weight);
+      sum = S::add(sum, weight);
+    };
+    for (int64_t j = count; j > 1; j -= 2) {
+      weigh_key(at, even);
+      weigh_key(at + kWidth<S>, odd);
+      at += 2 * kWidth<S>;
     }
-  }
-  TW_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const int lane = v * S::kLanes;
-    const Vector alpha = exp2_below_128<S>(S::sub(S::load(before + lane), maximum[v]));
+    if (count % 2 != 0) weigh_key(at, even);
+    const Vector alpha = exp2_below_128<S>(S::sub(S::load(before + lane), maximum));
     S::store(factors + lane, alpha);
-    S::store(sums + lane, S::fma(S::load(sums + lane), alpha, sum[v]));
+    S::store(sums + lane, S::fma(S::load(sums + lane), alpha, S::add(even, odd)));
   }
 }
 
@@ -129,7 +129,7 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
     // 0 * NaN: a weight of 0 would not keep an invisible value out.
     sums.depth = 0;
     multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);
-    add_visible_values(settings, tile, keys, panel * kW, kW, scratch.scores, values, out);
+    add_visible_values(settings, tile, keys, {panel * kW, kW, kW}, scratch.scores, values, out);
     return;
   }
   multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);

@@ -3,6 +3,7 @@
 
 #include "cpu/backward.h"
 #include "cpu/forward.h"
+#include "cpu/standard.h"
 
 namespace tilewise::cpu {
 
@@ -40,6 +41,12 @@ constexpr Kernels kernels_of(const char* name) {
   kernels.backward_tile = &backward_tile<S>;
   kernels.add_d_q = &add_d_q<S>;
   kernels.write_rows = &write_rows<S>;
+  kernels.standard_products = &standard_products<S>;
+  kernels.standard_softmax = &standard_softmax<S>;
+  kernels.standard_out = &standard_out<S>;
+  kernels.standard_d_scores = &standard_d_scores<S>;
+  kernels.standard_d_q = &standard_d_q<S>;
+  kernels.standard_d_kv = &standard_d_kv<S>;
   kernels.fma_rounds = &fma_rounds<S>;
   return kernels;
 }

@@ -193,6 +193,13 @@ struct Block {
   Rows values;
 };
 
+// Lanes of a panel in a matrix of weights.
+struct PanelLanes {
+  int first;  // lane of the tile
+  int width;
+  int64_t stride;  // floats between keys
+};
+
 template <class S, class Scratch>
 TW_INLINE Block load_block(const Settings& settings, const Tile& tile, int64_t begin, int64_t end,
                            const Scratch& scratch) {

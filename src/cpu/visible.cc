@@ -6,17 +6,17 @@
 namespace tilewise::cpu {
 
 void add_visible_values(const Settings& settings, const Tile& tile, const PanelKeys& keys,
-                        int first_lane, int width, const float* weights, const Rows& values,
+                        const PanelLanes& lanes, const float* weights, const Rows& values,
                         float* out) {
-  for (int lane = 0; lane < width; ++lane) {
-    const int64_t* const begin = tile.key_begin + first_lane + lane;
-    const int64_t* const end = tile.key_end + first_lane + lane;
+  for (int lane = 0; lane < lanes.width; ++lane) {
+    const int row = lanes.first + lane;
     for (int64_t j = keys.begin; j < keys.end; ++j) {
-      if (j < *begin || j >= *end) continue;
-      const float weight = weights[(j - keys.begin) * width + lane];
+      if (j < tile.key_begin[row] || j >= tile.key_end[row]) continue;
+      const float weight = weights[(j - keys.begin) * lanes.stride + lane];
       const float* const value = row_of(values, j - keys.begin);
-      for (int d = 0; d < settings.value_dim; ++d)
-        out[int64_t{d} * width + lane] += weight * value[d];
+      for (int d = 0; d < settings.value_dim; ++d) {
+        out[int64_t{d} * lanes.width + lane] += weight * value[d];
+      }
     }
   }
 }

@@ -1,0 +1,302 @@
+// Standard attention as textbooks have it, for comparison: the matrices S, P (and dP, dS) lie in
+// memory, whole, and every pass reads and writes them. The products are those of the tiled kernels,
+// blocked alike, so a comparison shows what tiling changes and nothing else.
+//
+//   forward   1. S = K Q^T   2. P = softmax(mask(S))            3. O = V^T P
+//   backward  1. S, dP       2. P = exp(S - lse), dS = P (dP - rowsum(P dP) + dLSE)
+//             3. dQ = K^T dS           4. dV = P^T dO, dK = dS^T Q
+#pragma once
+
+#include "cpu/backward.h"
+#include "cpu/forward.h"
+
+namespace tilewise::cpu {
+
+// Keys summed together before they join a row's sum: two levels keep long sums accurate.
+constexpr int64_t kSumKeys = 128;
+
+template <class S>
+TW_INLINE int64_t matrix_stride(const Settings& settings) {
+  return int64_t{settings.panels} * kWidth<S>;
+}
+
+// The whole sequence as one panel's keys.
+template <class S>
+TW_INLINE PanelKeys all_keys(const StandardTile& tile, int panel) {
+  PanelKeys keys = {0, tile.kv_len, true};
+  for (int lane = panel * kWidth<S>; lane < (panel + 1) * kWidth<S>; ++lane) {
+    if (tile.idle[lane] != 0 || tile.key_begin[lane] > 0 || tile.key_end[lane] < tile.kv_len) {
+      keys.full = false;
+    }
+  }
+  return keys;
+}
+
+template <class S>
+void fill_standard_rules(const StandardTile& tile, int panel, const PanelKeys& keys,
+                         LaneRules<S>& rules) {
+  fill_lane_rules<S>(tile, panel, keys, rules);
+  for (int lane = 0; lane < kWidth<S>; ++lane) {
+    if (tile.idle[panel * kWidth<S> + lane] != 0) rules.past[lane] = 0;
+  }
+}
+
+// Calls body(block) for every block of keys.
+template <class S, class Body>
+TW_INLINE void for_each_block(const Settings& settings, const StandardTile& tile,
+                              const BackwardScratch& scratch, int64_t begin, int64_t end,
+                              const Body& body) {
+  for (int64_t start = begin; start < end; start += settings.block_keys) {
+    const int64_t past = start + settings.block_keys < end ? start + settings.block_keys : end;
+    body(load_block<S>(settings, tile, start, past, scratch));
+  }
+}
+
+template <class S>
+void standard_products(const Settings& settings, const StandardTile& tile,
+                       const BackwardScratch& scratch) {
+  constexpr int kW = kWidth<S>;
+  constexpr int kRows = S::kScoreRows;
+  constexpr int kVectors = S::kScoreVectors;
+  const int64_t stride = matrix_stride<S>(settings);
+  for (int first = 0; first < tile.rows; first += kW) {
+    pack_panel<S, kW>(settings.element, rows_from(settings.element, tile.q, first),
+                      tile.rows - first, settings.head_dim, query_factor(settings),
+                      scratch.queries + int64_t{first} * settings.head_dim);
+    if (tile.d_scores == nullptr) continue;
+    pack_panel<S, kW>(settings.element, rows_from(settings.element, tile.d_out, first),
+                      tile.rows - first, settings.value_dim, 1.0f,
+                      scratch.d_outs + int64_t{first} * settings.value_dim);
+  }
+  for_each_block<S>(settings, tile, scratch, 0, tile.kv_len, [&](const Block& block) {
+    for (int first = 0; first < tile.rows; first += kW) {
+      const int64_t at = block.begin * stride + first;
+      const int64_t count = block.end - block.begin;
+      multiply<S, Operand::rows, Finish::store, kRows, kVectors>(
+          {row_of(block.keys, 0), block.keys.stride,
+           scratch.queries + int64_t{first} * settings.head_dim, kW, settings.head_dim,
+           tile.scores + at, stride, nullptr},
+          count);
+      if (tile.d_scores == nullptr) continue;
+      multiply<S, Operand::rows, Finish::store, kRows, kVectors>(
+          {row_of(block.values, 0), block.values.stride,
+           scratch.d_outs + int64_t{first} * settings.value_dim, kW, settings.value_dim,
+           tile.d_scores + at, stride, nullptr},
+          count);
+    }
+  });
+}
+
+// Masks one vector of lanes and returns its maximum.
+template <class S>
+typename S::Vector mask_lanes(const LaneRules<S>& rules, const PanelKeys& keys, int vector,
+                              float* column, int64_t stride) {
+  auto maximum = S::set1(-kInfinity);
+  for (int64_t j = 0; j < keys.end; ++j) {
+    auto score = S::load(column + j * stride);
+    if (!keys.full) {
+      const auto key = S::set1(static_cast<float>(j));
+      score = if_visible<S>(rules, vector, key, score, S::set1(-kInfinity));
+      S::store(column + j * stride, score);
+    }
+    maximum = S::max(score, maximum);
+  }
+  return maximum;
+}
+
+// exp2(score - maximum) in place; returns the sum.
+template <class S>
+typename S::Vector weigh_lanes(int64_t count, typename S::Vector maximum, float* column,
+                               int64_t stride) {
+  auto sum = S::set1(0);
+  for (int64_t start = 0; start < count; start += kSumKeys) {
+    auto part = S::set1(0);
+    const int64_t end = start + kSumKeys < count ? start + kSumKeys : count;
+    for (int64_t j = start; j < end; ++j) {
+      const auto weight = exp2_any<S>(S::sub(S::load(column + j * stride), maximum));
+      S::store(column + j * stride, weight);
+      part = S::add(part, weight);
+    }
+    sum = S::add(sum, part);
+  }
+  return sum;
+}
+
+template <class S>
+void standard_softmax(const Settings& settings, const StandardTile& tile) {
+  constexpr int kW = kWidth<S>;
+  const int64_t stride = matrix_stride<S>(settings);
+  for (int first = 0; first < tile.rows; first += kW) {
+    const int panel = first / kW;
+    const PanelKeys keys = all_keys<S>(tile, panel);
+    LaneRules<S> rules;
+    fill_standard_rules<S>(tile, panel, keys, rules);
+    for (int v = 0; v < S::kScoreVectors; ++v) {
+      const int lane = first + v * S::kLanes;
+      float* const column = tile.scores + lane;
+      const auto top = mask_lanes<S>(rules, keys, v, column, stride);
+      const auto maximum = S::max(top, S::set1(kLowestFloat));
+      float maxima[S::kLanes];
+      float factors[S::kLanes];
+      S::store(maxima, top);
+      S::store(factors, weigh_lanes<S>(tile.kv_len, maximum, column, stride));
+      for (int i = 0; i < S::kLanes; ++i) {
+        float lse = 0;
+        factors[i] = finish_row(settings, 0, maxima[i], factors[i], &lse);
+        if (tile.lse_out != nullptr && lane + i < tile.rows) tile.lse_out[lane + i] = lse;
+      }
+      const auto factor = S::load(factors);
+      for (int64_t j = 0; j < tile.kv_len; ++j) {
+        S::store(column + j * stride, S::mul(S::load(column + j * stride), factor));
+      }
+    }
+  }
+}
+
+template <class S>
+void standard_out(const Settings& settings, const StandardTile& tile,
+                  const BackwardScratch& scratch) {
+  constexpr int kW = kWidth<S>;
+  const int64_t stride = matrix_stride<S>(settings);
+  float ones[kW];
+  for (int lane = 0; lane < kW; ++lane) ones[lane] = 1;
+  const int64_t floats = int64_t{settings.value_dim} * kW;
+  for (int64_t i = 0; i < panels_of<S>(tile) * floats; i += S::kLanes) {
+    S::store(scratch.d_outs + i, S::set1(0));
+  }
+  for_each_block<S>(settings, tile, scratch, 0, tile.kv_len, [&](const Block& block) {
+    const int64_t count = block.end - block.begin;
+    const bool finite = all_finite<S>(block.values, count, settings.value_dim);
+    for (int first = 0; first < tile.rows; first += kW) {
+      const float* const weights = tile.scores + block.begin * stride + first;
+      float* const out = scratch.d_outs + first / kW * floats;
+      if (finite) {
+        multiply<S, Operand::columns, Finish::add, S::kScoreRows, S::kScoreVectors>(
+            {row_of(block.values, 0), block.values.stride, weights, stride, count, out, kW,
+             nullptr},
+            settings.value_dim);
+        continue;
+      }
+      add_visible_values(settings, tile, {block.begin, block.end, false}, {first, kW, stride},
+                         weights, block.values, out);
+    }
+  });
+  for (int first = 0; first < tile.rows; first += kW) {
+    const int rows = tile.rows - first < kW ? tile.rows - first : kW;
+    const Rows to = rows_from(settings.element, {tile.out.data, tile.out.stride}, first);
+    unpack_panel<S, kW>(settings.element, scratch.d_outs + first / kW * floats, ones, rows,
+                        settings.value_dim, {const_cast<void*>(to.data), to.stride});
+  }
+}
+
+// Pass 2 of backward for one vector of lanes.
+template <class S>
+void standard_d_lanes(const LaneRules<S>& rules, const PanelKeys& keys, int vector,
+                      typename S::Vector lse_log2, typename S::Vector d_lse, float* weights,
+                      float* d_scores, int64_t stride) {
+  auto delta = S::sub(S::set1(0), d_lse);
+  for (int64_t start = 0; start < keys.end; start += kSumKeys) {
+    auto part = S::set1(0);
+    const int64_t end = start + kSumKeys < keys.end ? start + kSumKeys : keys.end;
+    for (int64_t j = start; j < end; ++j) {
+      auto weight = exp2_any<S>(S::sub(S::load(weights + j * stride), lse_log2));
+      auto d_weight = S::load(d_scores + j * stride);
+      if (!keys.full) {
+        const auto key = S::set1(static_cast<float>(j));
+        weight = if_visible<S>(rules, vector, key, weight, S::set1(0));
+        d_weight = if_visible<S>(rules, vector, key, d_weight, S::set1(0));
+        S::store(d_scores + j * stride, d_weight);
+      }
+      S::store(weights + j * stride, weight);
+      part = S::fma(weight, d_weight, part);
+    }
+    delta = S::add(delta, part);
+  }
+  for (int64_t j = 0; j < keys.end; ++j) {
+    const auto weight = S::load(weights + j * stride);
+    auto d_score = S::mul(weight, S::sub(S::load(d_scores + j * stride), delta));
+    if (!keys.full) {
+      const auto key = S::set1(static_cast<float>(j));
+      d_score = if_visible<S>(rules, vector, key, d_score, S::set1(0));
+    }
+    S::store(d_scores + j * stride, d_score);
+  }
+}
+
+template <class S>
+void standard_d_scores(const Settings& settings, const StandardTile& tile) {
+  constexpr int kW = kWidth<S>;
+  const int64_t stride = matrix_stride<S>(settings);
+  for (int first = 0; first < tile.rows; first += kW) {
+    const int panel = first / kW;
+    const PanelKeys keys = all_keys<S>(tile, panel);
+    LaneRules<S> rules;
+    fill_standard_rules<S>(tile, panel, keys, rules);
+    for (int v = 0; v < S::kScoreVectors; ++v) {
+      const int lane = first + v * S::kLanes;
+      float lse_log2[S::kLanes];
+      float d_lse[S::kLanes];
+      for (int i = 0; i < S::kLanes; ++i) {
+        const bool real = lane + i < tile.rows;
+        lse_log2[i] = real ? static_cast<float>(tile.lse[lane + i] * kLog2e) : 0.0f;
+        d_lse[i] = real && tile.d_lse != nullptr ? tile.d_lse[lane + i] : 0.0f;
+      }
+      standard_d_lanes<S>(rules, keys, v, S::load(lse_log2), S::load(d_lse), tile.scores + lane,
+                          tile.d_scores + lane, stride);
+    }
+  }
+}
+
+// Whether some pair of the block is invisible and some number would make NaN of a weight of 0.
+template <class S>
+bool needs_visible_only(const Settings& settings, const StandardTile& tile,
+                        const BackwardScratch& scratch, const Block& block) {
+  bool full = true;
+  for (int p = 0; p < panels_of<S>(tile); ++p) full = full && all_keys<S>(tile, p).full;
+  if (full) return false;
+  const int64_t count = block.end - block.begin;
+  return !(all_finite<S>({scratch.query_rows, whole_vectors<S>(settings.head_dim)}, tile.rows,
+                         settings.head_dim) &&
+           all_finite<S>({scratch.d_out_rows, whole_vectors<S>(settings.value_dim)}, tile.rows,
+                         settings.value_dim) &&
+           all_finite<S>(block.keys, count, settings.head_dim) &&
+           all_finite<S>(block.values, count, settings.value_dim));
+}
+
+// Adds the gradients of keys [range_begin, range_end), from slices of the matrices.
+template <class S>
+void standard_gradients(const Settings& settings, const StandardTile& tile,
+                        const BackwardScratch& scratch) {
+  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows);
+  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows);
+  for_each_block<S>(
+      settings, tile, scratch, tile.range_begin, tile.range_end, [&](const Block& block) {
+        BackwardScratch slices = scratch;
+        slices.weights = tile.scores + block.begin * matrix_stride<S>(settings);
+        slices.d_scores = tile.d_scores + block.begin * matrix_stride<S>(settings);
+        if (needs_visible_only<S>(settings, tile, scratch, block)) {
+          const int64_t row_strides[2] = {whole_vectors<S>(settings.head_dim),
+                                          whole_vectors<S>(settings.value_dim)};
+          add_visible_gradients(settings, tile, slices, block, kWidth<S>, row_strides);
+        } else {
+          add_gradients<S>(settings, tile, slices, block, {0, panels_of<S>(tile)});
+        }
+      });
+}
+
+template <class S>
+void standard_d_q(const Settings& settings, const StandardTile& tile,
+                  const BackwardScratch& scratch) {
+  const int64_t floats = int64_t{panels_of<S>(tile)} * settings.head_dim * kWidth<S>;
+  for (int64_t i = 0; i < floats; i += S::kLanes) S::store(scratch.d_queries + i, S::set1(0));
+  standard_gradients<S>(settings, tile, scratch);
+  add_d_q<S>(settings, tile, scratch);
+}
+
+template <class S>
+void standard_d_kv(const Settings& settings, const StandardTile& tile,
+                   const BackwardScratch& scratch) {
+  standard_gradients<S>(settings, tile, scratch);
+}
+
+}  // namespace tilewise::cpu
