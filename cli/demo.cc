@@ -34,7 +34,7 @@ struct Measured {
 constexpr double kLargestError = 0.02;  // bf16 rounds to 0.004
 constexpr double kEnoughSeconds = 1.5;  // no further run of a call after this long
 
-// The fastest of up to three runs, so that first-touch page faults count for neither side.
+// The fastest of up to three runs; of a long call one is enough.
 double fastest_run(const PreparedCall& call) {
   double best = 0;
   double spent = 0;
@@ -147,7 +147,7 @@ std::string sentence(const std::vector<Measured>& rows, size_t layers, int64_t l
   return fmt::format(
       "Shown: on {} layers of a real model and on {} tokens Tilewise gives the attention and the "
       "gradients of standard attention (at {} tokens within {:.0e} of float64, standard within "
-      "{:.0e}), and there it takes {} instead of {}, and {} of extra memory instead of {}: {:.3g} "
+      "{:.0e}), and there it takes {} instead of {}, and {} of extra memory instead of {}: {:.0f} "
       "times less.",
       layers, length, length, total[1].error, total[0].error, seconds_text(total[1].seconds),
       seconds_text(total[0].seconds), bytes_text(total[1].memory), bytes_text(total[0].memory),

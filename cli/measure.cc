@@ -14,6 +14,7 @@ namespace tilewise::cli {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+constexpr size_t kPageBytes = 4096;
 constexpr double kMinSampleSeconds = 5e-3;  // shorter calls are repeated within a sample
 
 // A "VmHWM:  1234 kB" line of /proc/self/status; -1 = not there.
@@ -137,9 +138,11 @@ void PreparedCall::Free::operator()(void* data) const { ::operator delete(data, 
 
 PreparedCall::PreparedCall(Direction direction, const Tensors& tensors, const Options& options)
     : plan_(make_plan(direction, tensors, options)), tensors_(tensors) {
-  if (plan_.workspace_bytes() > 0) {
-    workspace_.reset(::operator new(plan_.workspace_bytes(), kAlignment));
-  }
+  const size_t bytes = plan_.workspace_bytes();
+  if (bytes == 0) return;
+  workspace_.reset(::operator new(bytes, kAlignment));
+  auto* const first = static_cast<volatile char*>(workspace_.get());
+  for (size_t at = 0; at < bytes; at += kPageBytes) first[at] = 0;
 }
 
 void PreparedCall::run() const { plan_.run(tensors_, workspace_.get(), plan_.workspace_bytes()); }

@@ -50,7 +50,7 @@ std::string bytes_text(double bytes);
 // "12.3 ms", "1.25 s".
 std::string seconds_text(double seconds);
 
-// A plan with its own workspace, ready to run many times.
+// A plan with its own workspace, every page of it touched: a first run costs no more than others.
 class PreparedCall {
  public:
   PreparedCall(Direction direction, const Tensors& tensors, const Options& options);
