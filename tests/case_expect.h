@@ -20,6 +20,18 @@
 
 namespace tilewise::test {
 
+// A call with any tensors: a plan of its own (the library's plan cache does not know about
+// TILEWISE_ISA), a poisoned workspace, no judging.
+inline void run_call(Direction direction, const Tensors& tensors, Options options,
+                     const Target& target) {
+  const ChosenIsa chosen(target);
+  options.backend = target.backend;
+  const Plan plan = make_plan(direction, tensors, options);
+  const PoisonedWorkspace workspace(plan.workspace_bytes());
+  plan.run(tensors, workspace.data(), workspace.bytes());
+  EXPECT_FALSE(workspace.overrun());
+}
+
 // Judges tensors, which a test may have set by hand, on each target.
 inline void expect_tensors_match(CaseTensors& tensors) {
   CaseVerifier verifier(tensors);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/element.h"
 #include "reference/rows.h"
 
 namespace tilewise::reference {
@@ -68,9 +69,10 @@ ScoreGradient scaled(const ScoreGradient& gradient, double factor) {
 }
 
 // delta = sum_j p'_j dO.v_j - dlse. A kernel forms it as dO.out - dlse, with out rounded to its
-// dtype and wrong by what forward may be wrong: hence the magnitudes.
+// dtype and wrong by what forward may be wrong: hence the magnitudes. `tiny`: below it out is
+// rounded to a fixed step.
 RowSum sum_row(const Row& row, const std::vector<double>& d_weights, const double* d_out,
-               double d_lse) {
+               double d_lse, double tiny) {
   RowSum sum;
   sum.lse = row.lse;
   sum.amplification = row.amplification;
@@ -80,7 +82,7 @@ RowSum sum_row(const Row& row, const std::vector<double>& d_weights, const doubl
   sum.delta_high = std::fabs(d_lse);
   for (size_t d = 0; d < row.out.size(); ++d) {
     const double size = std::fabs(d_out[d]);
-    sum.delta_low += size * (row.out_magnitude[d] + std::fabs(row.out[d]));
+    sum.delta_low += size * (row.out_magnitude[d] + std::max(std::fabs(row.out[d]), tiny));
     sum.delta_high +=
         size * (row.amplification * row.out_magnitude[d] + value_dim * std::fabs(row.out[d]));
   }
@@ -223,7 +225,8 @@ void Backward::rows_of_head(int64_t sequence, int64_t head) {
     for (size_t n = 0; n < count; ++n) {
       d_weights[n] = query.rule.kept(i, row.range.begin + static_cast<int64_t>(n)) * d_p.dots[n];
     }
-    sums[i] = sum_row(row, d_weights, query.d_out.row(i), query.d_lse[static_cast<size_t>(i)]);
+    sums[i] = sum_row(row, d_weights, query.d_out.row(i), query.d_lse[static_cast<size_t>(i)],
+                      smallest_normal(problem_.dtype));
     add_sink_part(sink_at, row, sums[i]);
     if (!wanted) continue;
     row_gradient(query, row, sums[i], d_p, keys,

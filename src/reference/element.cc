@@ -145,4 +145,6 @@ double unit_roundoff(DType dtype) {
   }
 }
 
+double smallest_normal(DType dtype) { return dtype == DType::f16 ? 0x1p-14 : 0x1p-126; }
+
 }  // namespace tilewise::reference

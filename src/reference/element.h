@@ -19,4 +19,7 @@ double round_to(DType dtype, double value);
 // Distance between 1 and the next value below it, halved: 2^-24, 2^-8, 2^-11.
 double unit_roundoff(DType dtype);
 
+// Below this numbers are spaced evenly, unit_roundoff * smallest_normal * 2 apart: 2^-126, 2^-14.
+double smallest_normal(DType dtype);
+
 }  // namespace tilewise::reference

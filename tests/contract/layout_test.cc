@@ -26,17 +26,14 @@ Results results_of(const CaseTensors& tensors) {
 // Forward and backward with one argument replaced by a relaid copy; results in the usual place.
 void run_with(CaseTensors& tensors, const Target& target, Arg arg,
               const std::array<int64_t, kMaxDims>& strides, int64_t offset) {
-  const ChosenIsa chosen(target);
   tensors.poison_outputs();
   const Relaid moved(tensor_of(tensors.backward(), arg), strides, offset);
   Tensors forward_call = tensors.forward();
   Tensors backward_call = tensors.backward();
   tensor_of(backward_call, arg) = moved.view();
   if (tensor_of(forward_call, arg).given()) tensor_of(forward_call, arg) = moved.view();
-  Options options = tensors.options();
-  options.backend = target.backend;
-  forward(forward_call, options);
-  backward(backward_call, options);
+  run_call(Direction::forward, forward_call, tensors.options(), target);
+  run_call(Direction::backward, backward_call, tensors.options(), target);
   if (is_output(arg)) moved.copy_back();
 }
 

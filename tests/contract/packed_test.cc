@@ -71,7 +71,6 @@ TEST(Packed, CompanyChangesNoBit) {
 // max_q_len and max_kv_len are upper bounds; 0 stands for the totals.
 TEST(Packed, UpperBoundsDoNotChangeTheResult) {
   for_each_target([](const Target& target) {
-    const ChosenIsa chosen(target);
     CaseTensors tensors(
         parse_case("hq=2 qlens=5,70,0,33 kvlens=9,66,4,33 d=16 mask=causal dir=bwd "
                    "deterministic=1 layout=strided"));
@@ -82,9 +81,8 @@ TEST(Packed, UpperBoundsDoNotChangeTheResult) {
       tensors.poison_outputs();
       Options options = tensors.options();
       options.max_q_len = options.max_kv_len = bound;
-      options.backend = target.backend;
-      forward(tensors.forward(), options);
-      backward(tensors.backward(), options);
+      run_call(Direction::forward, tensors.forward(), options, target);
+      run_call(Direction::backward, tensors.backward(), options, target);
       for (size_t i = 0; i < plain.size(); ++i) {
         EXPECT_EQ(values_of(tensors, kResults[i]), plain[i]) << name_of(kResults[i]) << bound;
       }
