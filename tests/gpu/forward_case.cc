@@ -222,7 +222,8 @@ struct RowReference {
   std::vector<double> out;
   std::vector<double> magnitude;  // sum of p |v|
   double lse = 0;
-  double largest = 0;  // G: largest scale * sum |q k|
+  double largest = 0;     // G: largest scale * sum |q k|
+  int64_t only_key = -1;  // the key of a row that sees one
 };
 
 RowReference reference_row(const Setup& s, int batch, int head, int64_t i) {
@@ -260,6 +261,7 @@ RowReference reference_row(const Setup& s, int batch, int head, int64_t i) {
     keys.push_back(j);
     top = std::isnan(score) ? score : std::max(top, score);
   }
+  if (keys.size() == 1 && std::isfinite(top)) r.only_key = k0 + keys[0];
   const double sink = c.sink ? s.sink[head] : -std::numeric_limits<double>::infinity();
   top = std::max(top, sink);
   double sum = c.sink && !std::isinf(sink) ? std::exp(sink - top) : 0.0;
@@ -344,6 +346,10 @@ void compare_row(const Setup& s, const RowId& id, const std::vector<float>& lse,
       return;
     }
     if (std::isnan(want)) continue;
+    if (r.only_key >= 0 && !c.sink && c.dropout == 0 && got != want) {
+      worst.fail(place(id, d) + ": one key, but out is not v: " + std::to_string(got) + ", " +
+                 std::to_string(want));
+    }
     // A weight's relative error through its score: 4 u32 (D + log2) G, as the contract words it.
     const double allowed = u16 * std::fabs(want) + u16 * r.magnitude[d] * keep +
                            4 * u32 * terms * std::max(1.0, r.largest) * r.magnitude[d] + 1e-30;

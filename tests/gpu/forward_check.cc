@@ -114,6 +114,18 @@ void add_masks(Cases& cases) {
                      .right = 10,
                      .alignment = 2,
                      .offset = 400});
+    for (const Element element : {Element::kBf16, Element::kFp16}) {
+      cases.push_back(
+          {.name = "one key", .batch = 3, .q = 200, .kv = 1, .d = d, .element = element});
+      cases.push_back({.name = "one key",
+                       .batch = 3,
+                       .q_heads = 90,
+                       .q = 200,
+                       .d = d,
+                       .left = 0,
+                       .right = 0,
+                       .element = element});
+    }
     cases.push_back({.name = "empty", .q = 100, .kv = 0, .d = d});
     cases.push_back({.name = "empty", .q = 100, .kv = 0, .d = d, .right = 0, .sink = true});
   }

@@ -177,18 +177,21 @@ struct Attend {
   }
 
   // Softmax of an item's first block. The maximum of the previous item serves as reference when
-  // all sums come out in range; a hidden row or the first item fail that and take the true one.
+  // all sums come out in range; a hidden row or the first item fail that and take the true one. So
+  // does a row with one key, whose output must be that key's value bit for bit.
   TW_DEVICE void first_softmax() {
     const int n = item.end - 1;
+    bool exact = false;
     if (n >= item.free_end || (kSpec.bound_left && n < item.free_begin)) {
       shape_scores<true>(n);
+      exact = sees_one_key();
     } else {
       shape_scores<false>(n);
     }
     float sum[2];
     exponentiate<kElement>(s, p, rows, c, sum);
-    const bool large = __any_sync(kAllLanes, too_large<kElement>(sum));
-    if (large || !all_rows_alive<kElement>(sum)) {
+    exact = __any_sync(kAllLanes, exact || too_large<kElement>(sum));
+    if (exact || !all_rows_alive<kElement>(sum)) {
       rows.max[0] = rows.max[1] = kNoMaximum;
       raise_maximum<kElement>(s, rows, 0, c);
       raise_maximum<kElement>(s, rows, 1, c);
@@ -197,6 +200,11 @@ struct Attend {
     rows.sum[0] = sum[0];
     rows.sum[1] = sum[1];
     drop(p, n);
+  }
+
+  TW_DEVICE bool sees_one_key() const {
+    const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item));
+    return limits.end[0] - limits.begin[0] <= 1 || limits.end[1] - limits.begin[1] <= 1;
   }
 
   // Softcap, ALiBi and mask, in this order (contracts: Mathematics).
@@ -211,7 +219,7 @@ struct Attend {
     }
     if constexpr (kMasked) {
       const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item));
-      mask_scores<kSpec.bound_left != 0>(s, limits, n * kBlock);
+      mask_scores<kSpec.bound_left != 0>(s, limits, first_key(n));
     }
   }
 

@@ -67,7 +67,7 @@ TW_DEVICE Item item_of_tile(const ForwardArgs& args, int q_len, int kv_len, int 
   return item;
 }
 
-// Visible keys of the two rows that a thread holds, relative to its first column in block 0.
+// Visible keys of the two rows that a thread holds: row and row + 8.
 struct RowLimits {
   int begin[2];
   int end[2];
@@ -75,18 +75,18 @@ struct RowLimits {
 
 template <KernelSpec kSpec>
 TW_DEVICE RowLimits limits_of_thread(const Item& item, int row) {
-  const int column = 2 * (lane_id() % 4);
   RowLimits limits;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    limits.begin[i] = kSpec.bound_left ? row + 8 * i + item.key_begin - column : 0;
-    limits.end[i] = kSpec.bound_right ? min_of(row + 8 * i + item.key_end, item.kv_len) - column
-                                      : item.kv_len - column;
+    limits.begin[i] = kSpec.bound_left ? max_of(row + 8 * i + item.key_begin, 0) : 0;
+    limits.end[i] =
+        kSpec.bound_right ? min_of(row + 8 * i + item.key_end, item.kv_len) : item.kv_len;
   }
   return limits;
 }
 
-// Scores of hidden keys become -inf: selected, never added, so their NaN cannot leak.
+// Scores of hidden keys become -inf: selected, never added, so their NaN cannot leak. `first_key`
+// is the key of the thread's first column.
 template <bool kLeft, int kCount>
 TW_DEVICE void mask_scores(float (&s)[kCount], const RowLimits& limits, int first_key) {
   const float kHidden = __int_as_float(static_cast<int>(0xff800000u));  // -inf
