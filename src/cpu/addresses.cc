@@ -48,6 +48,13 @@ float Addresses::sink(int64_t head) const {
   return tensors_.sink.given() ? static_cast<const float*>(tensors_.sink.data)[head] : 0;
 }
 
+namespace {
+
+// Floats of an odd number of cache lines that hold a row.
+int64_t odd_lines(int64_t dim) { return ((dim + 15) / 16 | 1) * 16; }
+
+}  // namespace
+
 Settings settings_of(const Problem& problem) {
   Settings settings;
   settings.element = problem.dtype == DType::f32    ? Element::f32
@@ -60,15 +67,17 @@ Settings settings_of(const Problem& problem) {
   settings.has_alibi = problem.has(Arg::alibi_slopes);
   settings.has_sink = problem.has(Arg::sink);
   settings.dropout = problem.dropout();
-  settings.copy_keys = problem.dtype != DType::f32;
-  settings.copy_values = settings.copy_keys || must_copy_rows(problem, Arg::v);
+  settings.copy_keys = must_copy_rows(problem, Arg::k);
+  settings.copy_values = must_copy_rows(problem, Arg::v);
+  settings.key_row = odd_lines(problem.head_dim);
+  settings.value_row = odd_lines(problem.value_dim);
   return settings;
 }
 
 bool must_copy_rows(const Problem& problem, Arg arg) {
   if (problem.dtype != DType::f32) return true;
   const int64_t bytes = problem.layout(arg).stride[problem.packed ? 0 : 1] * 4;
-  // Rows this far apart fall on few sets of the first cache: a column of a block pushes itself out.
+  // Rows this far apart fall on few sets of the caches: a block pushes itself out.
   return bytes >= 1024 && bytes % 512 == 0;
 }
 

@@ -59,7 +59,7 @@ class Addresses {
 // What the kernels need to know besides addresses. panels and block_keys are left to the caller.
 Settings settings_of(const Problem& problem);
 
-// Whether a tensor's rows must be copied before the micro-kernels may walk down its columns.
+// Whether blocks of a tensor's rows should be copied to scratch before the micro-kernels run.
 bool must_copy_rows(const Problem& problem, Arg arg);
 
 }  // namespace tilewise::cpu

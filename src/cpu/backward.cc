@@ -47,6 +47,7 @@ struct Shared {
   int64_t* range_table = nullptr;    // [batch + 1]
   float* delta = nullptr;            // [q_heads, total_q]
   double* d_sink_parts = nullptr;    // [prepare tasks]
+  double* d_sink_sums = nullptr;     // [q_heads]
   float* d_q = nullptr;              // [q_heads, total_q, head_dim], elements that are not floats
   std::atomic<int32_t>* turns = nullptr;  // [query tiles] ranges that have added to its d_q
 };
@@ -101,8 +102,7 @@ BackwardPlan::BackwardPlan(const Problem& problem, const Kernels& kernels)
     : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
   settings_.panels = kPanels;
   settings_.block_keys = kBlockKeys;
-  settings_.copy_keys = settings_.copy_keys || must_copy_rows(problem, Arg::k);
-  settings_.copy_values = problem.dtype != DType::f32;  // V is read by rows only
+  settings_.copy_keys = true;  // d_q walks down columns of K
   grid_ = {kPanels * kernels.width, kernels.width};
   const int64_t row_bytes =
       4 * (padded(problem.head_dim, kernels) + padded(problem.value_dim, kernels));
@@ -127,6 +127,7 @@ Shared BackwardPlan::cut_shared(WorkspaceCutter& cutter) const {
   shared.delta = cutter.take<float>(rows);
   if (wants(Arg::d_sink)) {
     shared.d_sink_parts = cutter.take<double>(most_tiles(kPrepareRows) * problem_.q_heads);
+    shared.d_sink_sums = cutter.take<double>(problem_.q_heads);
   }
   if (sums_d_q_apart()) shared.d_q = cutter.take<float>(rows * problem_.head_dim);
   if (wants(Arg::d_q)) {
@@ -152,8 +153,8 @@ WorkerScratch BackwardPlan::cut_worker(WorkspaceCutter& cutter) const {
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(kBlockKeys * grid_.width);
   arrays.lse_log2 = cutter.take<float>(rows);
   arrays.delta = cutter.take<float>(rows);
-  if (settings_.copy_keys) arrays.keys = cutter.take<float>(kBlockKeys * head_row);
-  if (settings_.copy_values) arrays.values = cutter.take<float>(kBlockKeys * value_row);
+  if (settings_.copy_keys) arrays.keys = cutter.take<float>(kBlockKeys * settings_.key_row);
+  if (settings_.copy_values) arrays.values = cutter.take<float>(kBlockKeys * settings_.value_row);
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);
@@ -275,13 +276,13 @@ void BackwardRun::prepare(int64_t task) const {
 
 void BackwardRun::write_d_sink() const {
   if (!plan_.wants(Arg::d_sink)) return;
+  std::fill_n(shared_.d_sink_sums, problem_.q_heads, 0.0);
+  for (int64_t task = 0; task < prepare_tasks_.count(); ++task) {
+    shared_.d_sink_sums[prepare_tasks_.place(task).head] += shared_.d_sink_parts[task];
+  }
   auto* const d_sink = static_cast<float*>(tensors_.d_sink.data);
   for (int64_t head = 0; head < problem_.q_heads; ++head) {
-    double sum = 0;
-    for (int64_t task = 0; task < prepare_tasks_.count(); ++task) {
-      if (prepare_tasks_.place(task).head == head) sum += shared_.d_sink_parts[task];
-    }
-    d_sink[head] = static_cast<float>(sum);
+    d_sink[head] = static_cast<float>(shared_.d_sink_sums[head]);
   }
 }
 

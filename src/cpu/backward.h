@@ -216,8 +216,10 @@ void start_gradients(const Settings& settings, const BackwardTile& tile,
       scratch.delta[first + lane] = real ? tile.delta[first + lane] : 0.0f;
     }
   }
-  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows);
-  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows);
+  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows,
+               whole_vectors<S>(settings.head_dim));
+  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows,
+               whole_vectors<S>(settings.value_dim));
 }
 
 template <class S>

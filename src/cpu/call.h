@@ -23,10 +23,14 @@ struct Settings {
   bool has_alibi = false;
   bool has_sink = false;
   semantics::Dropout dropout{};
-  int panels = 1;            // of a full query tile
-  int block_keys = 0;        // keys visited at a time; blocks start at its multiples
-  bool copy_keys = false;    // K or V blocks are copied to scratch, as float and close together:
-  bool copy_values = false;  // 16-bit elements, or strides that fall on few cache sets
+  int panels = 1;      // of a full query tile
+  int block_keys = 0;  // keys visited at a time; blocks start at its multiples
+  // K or V blocks are copied to scratch: 16-bit elements become floats, and rows come to lie an odd
+  // number of cache lines apart, so that a column of a block does not push itself out of the cache.
+  bool copy_keys = false;
+  bool copy_values = false;
+  int64_t key_row = 0;  // floats between rows of the copies
+  int64_t value_row = 0;
 };
 
 // Rows of one head in memory.

@@ -1,10 +1,10 @@
 // exp2 and tanh of a vector.
 //
 // exp2(x) = 2^n p(x - n), n = round(x), p of degree 5 with p(0) = 1: exactly 1 at 0, within
-// 1.7e-7 elsewhere (1.9e-7 without fused multiply-add). Below -126.5 the exponent field is 0 and the
-// result exactly 0, never a clamped 2^-126: a masked weight must not let a huge value through. NaN
-// gives NaN: the power of two is multiplied, not added to the exponent, so that the payload of a
-// NaN does not matter.
+// 1.7e-7 elsewhere (1.9e-7 without fused multiply-add). Below -126.5 the exponent field is 0 and
+// the result exactly 0, never a clamped 2^-126: a masked weight must not let a huge value through.
+// NaN gives NaN: the power of two is multiplied, not added to the exponent, so that the payload of
+// a NaN does not matter.
 #pragma once
 
 #include "cpu/simd.h"
@@ -16,21 +16,37 @@ constexpr float kInfinity = __builtin_huge_valf();
 constexpr double kLog2e = 1.4426950408889634;
 constexpr double kLn2 = 0.6931471805599453;
 
-// x <= 127 or NaN.
-template <class S>
-TW_INLINE typename S::Vector exp2_below_128(typename S::Vector x) {
+// In place, x <= 127 or NaN. Several vectors go through each step together: the chain of steps is
+// 45 cycles long, and one vector after the other the scheduler sees too few of them at once.
+template <class S, int kCount>
+TW_INLINE void exp2_below_128(typename S::Vector (&x)[kCount]) {
   using Vector = typename S::Vector;
   // 1.5 * 2^23 + 127: adding it leaves n + 127, the exponent field of 2^n, in the low bits.
   const Vector shift = S::set1(12582912.0f + 127.0f);
-  x = S::max(S::set1(-127.0f), x);
-  const Vector shifted = S::add(x, shift);
-  const Vector r = S::sub(x, S::sub(shifted, shift));
-  Vector p = S::fma(r, S::set1(0.00132647273f), S::set1(0.00967151299f));
-  p = S::fma(r, p, S::set1(0.0555073358f));
-  p = S::fma(r, p, S::set1(0.240222424f));
-  p = S::fma(r, p, S::set1(0.693147004f));
-  p = S::fma(r, p, S::set1(1.0f));
-  return S::mul(p, S::power_of_two_bits(shifted));
+  constexpr float kPolynomial[] = {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f};
+  Vector power[kCount];
+  Vector p[kCount];
+  TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::max(S::set1(-127.0f), x[i]);
+  TW_UNROLL for (int i = 0; i < kCount; ++i) power[i] = S::add(x[i], shift);
+  TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::sub(x[i], S::sub(power[i], shift));
+  TW_UNROLL for (int i = 0; i < kCount; ++i) {
+    p[i] = S::fma(x[i], S::set1(0.00132647273f), S::set1(kPolynomial[0]));
+  }
+  TW_UNROLL for (int k = 1; k < 5; ++k) {
+    TW_UNROLL for (int i = 0; i < kCount; ++i) {
+      p[i] = S::fma(x[i], p[i], S::set1(kPolynomial[k]));
+    }
+  }
+  TW_UNROLL for (int i = 0; i < kCount; ++i) {
+    x[i] = S::mul(p[i], S::power_of_two_bits(power[i]));
+  }
+}
+
+template <class S>
+TW_INLINE typename S::Vector exp2_below_128(typename S::Vector x) {
+  typename S::Vector one[1] = {x};
+  exp2_below_128<S, 1>(one);
+  return one[0];
 }
 
 // Any x: +inf from 128 up.

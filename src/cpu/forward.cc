@@ -33,6 +33,8 @@ class ForwardPlan final : public BackendPlan {
     while (panels > 1 && (panels - 1) * kernels.width >= problem.q_len) --panels;
     settings_.panels = panels;
     settings_.block_keys = kBlockKeys;
+    // Step 3 walks down columns of V; two panels already pay for a copy where they lie close.
+    settings_.copy_values = settings_.copy_values || panels > 1;
     grid_ = {panels * kernels.width, kernels.width};
     workers_ = static_cast<int>(std::clamp<int64_t>(tasks(), 1, std::max(1, num_threads())));
     WorkspaceCutter cutter(nullptr);
@@ -91,9 +93,9 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   arrays.factors = cutter.take<float>(grid_.width);
   arrays.scores = cutter.take<float>(block * grid_.width);
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(block * grid_.width);
-  if (settings_.copy_keys) arrays.keys = cutter.take<float>(block * padded(head_dim, kernels_));
+  if (settings_.copy_keys) arrays.keys = cutter.take<float>(block * settings_.key_row);
   if (settings_.copy_values) {
-    arrays.values = cutter.take<float>(block * padded(value_dim, kernels_));
+    arrays.values = cutter.take<float>(block * settings_.value_row);
   }
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);

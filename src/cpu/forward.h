@@ -47,32 +47,43 @@ void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S
   }
 }
 
+// exp2(score - maximum) of kCount keys in place; returns their sum.
+template <class S, int kCount>
+TW_INLINE typename S::Vector weigh_keys(float* scores, typename S::Vector maximum) {
+  typename S::Vector weight[kCount];
+  TW_UNROLL for (int i = 0; i < kCount; ++i) {
+    weight[i] = S::sub(S::load(scores + i * kWidth<S>), maximum);
+  }
+  exp2_below_128<S, kCount>(weight);
+  TW_UNROLL for (int i = 0; i < kCount; ++i) S::store(scores + i * kWidth<S>, weight[i]);
+  TW_UNROLL for (int i = 1; i < kCount; ++i) weight[0] = S::add(weight[0], weight[i]);
+  return weight[0];
+}
+
 // Step 2. factors = alpha; `before`: the maxima before this block. One vector of lanes at a time:
-// with all three, GCC spills a sum, and its trip through memory becomes the pace of the loop.
+// with all of them, GCC spills a sum, and its trip through memory becomes the pace of the loop.
 template <class S>
 void weigh(int64_t count, const float* before, const float* maxima, float* scores, float* sums,
            float* factors) {
   using Vector = typename S::Vector;
+  constexpr int kStep = 4;
   for (int lane = 0; lane < kWidth<S>; lane += S::kLanes) {
     // -inf, the maximum of nothing, would make NaN of -inf - -inf.
     const Vector maximum = S::max(S::load(maxima + lane), S::set1(kLowestFloat));
-    Vector even = S::set1(0);
-    Vector odd = S::set1(0);
+    Vector sum = S::set1(0);
     float* at = scores + lane;
-    const auto weigh_key = [maximum](float* score, Vector& sum) __attribute__((always_inline)) {
-      const Vector weight = exp2_below_128<S>(S::sub(S::load(score), maximum));
-      S::store(score, weight);
-      sum = S::add(sum, weight);
-    };
-    for (int64_t j = count; j > 1; j -= 2) {
-      weigh_key(at, even);
-      weigh_key(at + kWidth<S>, odd);
-      at += 2 * kWidth<S>;
+    int64_t left = count;
+    for (; left >= kStep; left -= kStep) {
+      sum = S::add(sum, weigh_keys<S, kStep>(at, maximum));
+      at += kStep * kWidth<S>;
     }
-    if (count % 2 != 0) weigh_key(at, even);
+    for (; left > 0; --left) {
+      sum = S::add(sum, weigh_keys<S, 1>(at, maximum));
+      at += kWidth<S>;
+    }
     const Vector alpha = exp2_below_128<S>(S::sub(S::load(before + lane), maximum));
     S::store(factors + lane, alpha);
-    S::store(sums + lane, S::fma(S::load(sums + lane), alpha, S::add(even, odd)));
+    S::store(sums + lane, S::fma(S::load(sums + lane), alpha, sum));
   }
 }
 

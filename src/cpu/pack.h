@@ -53,14 +53,21 @@ TW_INLINE void store_elements(Element element, void* p, int64_t at, int n,
   }
 }
 
-// Rows as floats, padded with zeros to whole vectors. to: [rows, whole_vectors(dim)].
+// Rows as floats, padded with zeros to whole vectors. to: [rows, to_stride].
 template <class S, Element kElement>
-void copy_rows_of(const Rows& from, int64_t rows, int dim, float* to) {
-  const int64_t to_stride = whole_vectors<S>(dim);
+void copy_rows_of(const Rows& from, int64_t rows, int dim, float* to, int64_t to_stride) {
   const int whole = dim / S::kLanes * S::kLanes;
+  constexpr int kBytes = kElement == Element::f32 ? 4 : 2;
+  constexpr int64_t kAhead = 8;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t first = r * from.stride;
     float* line = to + r * to_stride;
+    // Rows of interleaved heads lie too far apart for the hardware to guess the next one.
+    if (r + kAhead < rows) {
+      const char* next =
+          static_cast<const char*>(from.data) + (first + kAhead * from.stride) * kBytes;
+      for (int b = 0; b < dim * kBytes; b += 64) __builtin_prefetch(next + b);
+    }
     for (int d = 0; d < whole; d += S::kLanes) {
       S::store(line + d, load_elements<S>(kElement, from.data, first + d, S::kLanes));
     }
@@ -71,14 +78,15 @@ void copy_rows_of(const Rows& from, int64_t rows, int dim, float* to) {
 }
 
 template <class S>
-void copy_rows(Element element, const Rows& from, int64_t rows, int dim, float* to) {
+void copy_rows(Element element, const Rows& from, int64_t rows, int dim, float* to,
+               int64_t to_stride) {
   switch (element) {
     case Element::f32:
-      return copy_rows_of<S, Element::f32>(from, rows, dim, to);
+      return copy_rows_of<S, Element::f32>(from, rows, dim, to, to_stride);
     case Element::bf16:
-      return copy_rows_of<S, Element::bf16>(from, rows, dim, to);
+      return copy_rows_of<S, Element::bf16>(from, rows, dim, to, to_stride);
     case Element::f16:
-      return copy_rows_of<S, Element::f16>(from, rows, dim, to);
+      return copy_rows_of<S, Element::f16>(from, rows, dim, to, to_stride);
   }
 }
 
@@ -140,19 +148,6 @@ void write_rows(const RowsToWrite& w) {
   }
 }
 
-// A block of rows as floats: where they lie, or their copy in `scratch`.
-template <class S>
-TW_INLINE Rows block_of_rows(Element element, bool copy, const Rows& rows, int64_t begin,
-                             int64_t end, int dim, float* scratch) {
-  const int64_t offset = begin * rows.stride;
-  if (!copy) return {static_cast<const float*>(rows.data) + offset, rows.stride};
-  const void* data = element == Element::f32
-                         ? static_cast<const void*>(static_cast<const float*>(rows.data) + offset)
-                         : static_cast<const uint16_t*>(rows.data) + offset;
-  copy_rows<S>(element, {data, rows.stride}, end - begin, dim, scratch);
-  return {scratch, whole_vectors<S>(dim)};
-}
-
 // Whether no element is NaN or infinite: x * 0 is then 0.
 template <class S>
 bool all_finite(const Rows& rows, int64_t count, int dim) {
@@ -203,13 +198,18 @@ struct PanelLanes {
 template <class S, class Scratch>
 TW_INLINE Block load_block(const Settings& settings, const Tile& tile, int64_t begin, int64_t end,
                            const Scratch& scratch) {
-  Block block;
-  block.begin = begin;
-  block.end = end;
-  block.keys = block_of_rows<S>(settings.element, settings.copy_keys, tile.k, begin, end,
-                                settings.head_dim, scratch.keys);
-  block.values = block_of_rows<S>(settings.element, settings.copy_values, tile.v, begin, end,
-                                  settings.value_dim, scratch.values);
+  Block block = {begin, end, rows_from(settings.element, tile.k, begin),
+                 rows_from(settings.element, tile.v, begin)};
+  if (settings.copy_keys) {
+    copy_rows<S>(settings.element, block.keys, end - begin, settings.head_dim, scratch.keys,
+                 settings.key_row);
+    block.keys = {scratch.keys, settings.key_row};
+  }
+  if (settings.copy_values) {
+    copy_rows<S>(settings.element, block.values, end - begin, settings.value_dim, scratch.values,
+                 settings.value_row);
+    block.values = {scratch.values, settings.value_row};
+  }
   return block;
 }
 

@@ -45,7 +45,8 @@ class StandardPlan final : public BackendPlan {
       : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
     settings_.panels = kPanels;
     settings_.block_keys = kBlockKeys;
-    settings_.copy_keys = settings_.copy_keys || (backward() && must_copy_rows(problem, Arg::k));
+    settings_.copy_keys = settings_.copy_keys || backward();  // as the tiled kernels do
+    settings_.copy_values = settings_.copy_values || !backward();
     grid_ = {kPanels * kernels.width, kernels.width};
     workers_ = static_cast<int>(std::clamp<int64_t>(tiles(), 1, std::max(1, num_threads())));
     WorkspaceCutter cutter(nullptr);
@@ -102,8 +103,8 @@ WorkerScratch StandardPlan::cut_worker(WorkspaceCutter& cutter) const {
   BackwardScratch& arrays = scratch.arrays;
   arrays.queries = cutter.take<float>(rows * problem_.head_dim);
   arrays.d_outs = cutter.take<float>(rows * problem_.value_dim);
-  arrays.keys = cutter.take<float>(settings_.copy_keys ? kBlockKeys * head_row : 0);
-  arrays.values = cutter.take<float>(settings_.copy_values ? kBlockKeys * value_row : 0);
+  arrays.keys = cutter.take<float>(settings_.copy_keys ? kBlockKeys * settings_.key_row : 0);
+  arrays.values = cutter.take<float>(settings_.copy_values ? kBlockKeys * settings_.value_row : 0);
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);

@@ -267,8 +267,10 @@ bool needs_visible_only(const Settings& settings, const StandardTile& tile,
 template <class S>
 void standard_gradients(const Settings& settings, const StandardTile& tile,
                         const BackwardScratch& scratch) {
-  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows);
-  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows);
+  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows,
+               whole_vectors<S>(settings.head_dim));
+  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows,
+               whole_vectors<S>(settings.value_dim));
   for_each_block<S>(
       settings, tile, scratch, tile.range_begin, tile.range_end, [&](const Block& block) {
         BackwardScratch slices = scratch;
