@@ -2,8 +2,9 @@
 
 Every contender of a shape becomes a CUDA graph of about 12 ms. All graphs are warmed up, then
 replayed in a new random order every round, because the first kernel after a gap reads up to 15 %
-high and heat carries over from the one before. The median of the rounds is a sustained, power-limited figure. Inputs are
-normal(0, 1), layout [b, s, h, d], b * s = 16384, h * d = 2048 unless a case says otherwise.
+high and heat carries over from the one before. The median of the rounds is a sustained,
+power-limited figure. Inputs are normal(0, 1), layout [b, s, h, d], b * s = 16384, h * d = 2048
+unless a case says otherwise.
 
   gpu_forward.py LIBRARY [--set main|quick|options] [--variants FILE] [--json FILE]
 """

@@ -1,3 +1,5 @@
+// The kernel store of cache.h: file format, trust checks, atomic writes and least-recently-used
+// removal. Every access goes through the directory's own descriptor, never through its path again.
 #include "cache.h"
 
 #include <dirent.h>

@@ -1,3 +1,5 @@
+// Finds libcuda and NVRTC with dlopen and fills the tables of driver.h; words what is missing and
+// how to get it. The search order of NVRTC is in docs/jit.md.
 #include "driver.h"
 
 #include <dlfcn.h>

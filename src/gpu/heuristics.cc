@@ -1,3 +1,6 @@
+// From a ForwardProblem to a ForwardPlan: what forward_sm90 cannot do, which sides of the mask hide
+// keys, which tile, order and section to take. Measurements behind the choices:
+// docs/forward-sm90.md.
 #include <algorithm>
 
 #include "launch.h"

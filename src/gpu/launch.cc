@@ -1,3 +1,5 @@
+// One launch of the forward kernel: tensor maps (plain and packed), kernel arguments, the unit
+// counter's memset, the launch itself. Packed maps are explained in docs/forward-sm90.md.
 #include "launch.h"
 
 #include <algorithm>

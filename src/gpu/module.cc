@@ -1,3 +1,5 @@
+// Kernel text, NVRTC compilation, cache keys and loaded kernels; the steps are drawn in
+// docs/jit.md.
 #include "module.h"
 
 #include <map>

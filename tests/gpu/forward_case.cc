@@ -1,3 +1,5 @@
+// Makes the data of a ForwardCase, runs it, and compares every owned output with float64 rows
+// computed here from the formula; checks that nothing else was written.
 #include "forward_case.h"
 
 #include <algorithm>
@@ -11,97 +13,11 @@
 #include <sstream>
 #include <thread>
 
+#include "device_buffers.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::gpu::testing {
 namespace {
-
-constexpr size_t kGuard = 64;  // poisoned elements before and after every buffer
-
-uint16_t to_bits(float x, Element element) {
-  if (element == Element::kBf16) {
-    uint32_t u = std::bit_cast<uint32_t>(x);
-    if (std::isnan(x)) return 0x7fc0;
-    u += 0x7fff + ((u >> 16) & 1);
-    return static_cast<uint16_t>(u >> 16);
-  }
-  const _Float16 half = static_cast<_Float16>(x);
-  return std::bit_cast<uint16_t>(half);
-}
-
-float from_bits(uint16_t bits, Element element) {
-  if (element == Element::kBf16) return std::bit_cast<float>(uint32_t{bits} << 16);
-  return static_cast<float>(std::bit_cast<_Float16>(bits));
-}
-
-uint16_t poison(Element element) { return element == Element::kBf16 ? 0x7fc1 : 0x7e01; }
-
-// A 16-bit tensor [batch, rows, heads, dim] on host and device, NaN outside the owned elements.
-struct Buffer {
-  Strides strides;
-  int64_t batch, rows, heads, dim;
-  Element element;
-  std::vector<uint16_t> bits;
-  CUdeviceptr device = 0;
-
-  Buffer(int64_t b, int64_t s, int64_t h, int64_t d, Layout layout, Element e)
-      : batch(b), rows(s), heads(h), dim(d), element(e) {
-    const int64_t width = (d + 7) / 8 * 8 + (layout == Layout::kStrided ? 8 : 0);
-    const int64_t gap = layout == Layout::kStrided ? 3 : 0;
-    if (layout == Layout::kBhsd) {
-      strides = {width * s * h, width, width * s};
-    } else {
-      strides = {width * h * (s + gap), width * h, width};
-    }
-    if (layout == Layout::kBroadcast) strides = {0, width, 0};
-    const int64_t elements = layout == Layout::kBroadcast ? width * s : width * h * (s + gap) * b;
-    bits.assign(static_cast<size_t>(elements) + 2 * kGuard, poison(e));
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() {
-    if (device != 0) driver().cuMemFree(device);
-  }
-  size_t index(int64_t b, int64_t s, int64_t h, int64_t d) const {
-    return kGuard + static_cast<size_t>(b * strides.batch + s * strides.row + h * strides.head + d);
-  }
-  float at(int64_t b, int64_t s, int64_t h, int64_t d) const {
-    return from_bits(bits[index(b, s, h, d)], element);
-  }
-  void set(int64_t b, int64_t s, int64_t h, int64_t d, float x) {
-    bits[index(b, s, h, d)] = to_bits(x, element);
-  }
-  void upload() {
-    if (device == 0) check_cuda(driver().cuMemAlloc(&device, bits.size() * 2), "cuMemAlloc");
-    check_cuda(driver().cuMemcpyHtoD(device, bits.data(), bits.size() * 2), "cuMemcpyHtoD");
-  }
-  void download() {
-    check_cuda(driver().cuMemcpyDtoH(bits.data(), device, bits.size() * 2), "cuMemcpyDtoH");
-  }
-  void* data() const { return reinterpret_cast<void*>(device + 2 * kGuard); }
-};
-
-template <class T>
-struct DeviceArray {
-  CUdeviceptr device = 0;
-  size_t count;
-  explicit DeviceArray(const std::vector<T>& host) : count(host.size()) {
-    const size_t bytes = std::max<size_t>(16, count * sizeof(T));
-    check_cuda(driver().cuMemAlloc(&device, bytes), "cuMemAlloc");
-    if (count > 0) {
-      check_cuda(driver().cuMemcpyHtoD(device, host.data(), count * sizeof(T)), "cuMemcpyHtoD");
-    }
-  }
-  ~DeviceArray() { driver().cuMemFree(device); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  std::vector<T> download() const {
-    std::vector<T> host(count);
-    check_cuda(driver().cuMemcpyDtoH(host.data(), device, count * sizeof(T)), "cuMemcpyDtoH");
-    return host;
-  }
-  T* data() const { return reinterpret_cast<T*>(device); }
-};
 
 std::vector<int> starts_of(const std::vector<int>& lens) {
   std::vector<int> starts = {0};

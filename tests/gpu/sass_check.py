@@ -40,7 +40,9 @@ def innermost_loops(code):
         if not target or int(target.group(1), 16) >= address:
             continue
         first = at.get(int(target.group(1), 16))
-        if first is not None and i - first < LONGEST_STEP and any(w.startswith("HGMMA") for _, w in code[first:i]):
+        if first is None or i - first >= LONGEST_STEP:
+            continue
+        if any(w.startswith("HGMMA") for _, w in code[first:i]):
             loops.append((first, i))
     inner = [l for l in loops
              if not any(o != l and l[0] <= o[0] and o[1] <= l[1] for o in loops)]
