@@ -3,27 +3,31 @@ find_package(Threads REQUIRED)
 
 configure_file(cmake/version.h.in "${PROJECT_BINARY_DIR}/include/tilewise/version.h" @ONLY)
 
-tilewise_glob(tilewise_sources src/*.cc src/cpu/*.cc src/reference/*.cc)
-if(NOT EXISTS "${PROJECT_SOURCE_DIR}/src/cpu/standard.cc")
-  list(APPEND tilewise_sources cmake/without_cpu.cc)  # until src/cpu is whole
-endif()
-add_library(tilewise_objects OBJECT ${tilewise_sources})
+# src/cpu first: its instruction sets compile longest.
+tilewise_glob(cpu_sources src/cpu/*.cc)
+tilewise_glob(other_sources src/*.cc src/reference/*.cc)
+add_library(tilewise_objects OBJECT ${cpu_sources} ${other_sources})
 tilewise_compiled(tilewise_objects)
-target_link_libraries(tilewise_objects PUBLIC Threads::Threads)
+tilewise_precompiled(tilewise_objects)
+# The files of one instruction set keep away from the standard library.
+tilewise_glob(isa_sources src/cpu/isa_*.cc)
+set_source_files_properties(${isa_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # Compiler options of the files that hold one instruction set each.
 include(src/cpu/flags.cmake OPTIONAL)
 
-# The GPU backend joins the library when src/gpu/backend.cc answers for it.
-set(tilewise_objects_of_library $<TARGET_OBJECTS:tilewise_objects>)
+# tilewise_inside: the library's objects, for targets that have it inside.
+add_library(tilewise_inside INTERFACE)
+target_sources(tilewise_inside INTERFACE $<TARGET_OBJECTS:tilewise_objects>)
+target_link_libraries(tilewise_inside INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+# The GPU backend joins when src/gpu/backend.cc answers for it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/src/gpu/backend.cc")
   add_subdirectory(src/gpu)
-  list(APPEND tilewise_objects_of_library $<TARGET_OBJECTS:tilewise_gpu>)
-  target_link_libraries(tilewise_objects PUBLIC ${CMAKE_DL_LIBS})
+  target_sources(tilewise_inside INTERFACE $<TARGET_OBJECTS:tilewise_gpu>)
 endif()
 
-add_library(tilewise ${tilewise_objects_of_library})
+add_library(tilewise)
 add_library(tilewise::tilewise ALIAS tilewise)
-target_link_libraries(tilewise PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(tilewise PRIVATE $<BUILD_INTERFACE:tilewise_inside>)
 target_compile_features(tilewise PUBLIC cxx_std_20)
 target_include_directories(tilewise PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -27,3 +27,18 @@ function(tilewise_compiled target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
 endfunction()
+
+# Half of the time to compile our small files goes into the same few headers. Every file still
+# includes what it needs: ./dev lint compiles without this.
+function(tilewise_precompiled target)
+  if(PROJECT_IS_TOP_LEVEL)
+    target_precompile_headers(${target} PRIVATE
+      <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <memory> <optional> <span>
+      <stdexcept> <string> <string_view> <vector> ${ARGN})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # False alarms inside std::string, which GCC 12 cannot keep to itself in precompiled headers.
+      target_compile_options(${target} PRIVATE
+        -Wno-array-bounds -Wno-stringop-overread -Wno-stringop-overflow -Wno-restrict)
+    endif()
+  endif()
+endfunction()
