@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS tilewise EXPORT tilewise
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library)
-install(FILES include/tilewise/tilewise.h include/tilewise/tilewise.hpp
+install(FILES include/tilewise/tilewise.h include/tilewise/tilewise.hpp include/tilewise/cost.hpp
               "${PROJECT_BINARY_DIR}/include/tilewise/version.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tilewise" COMPONENT library)
 

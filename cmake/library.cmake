@@ -5,7 +5,7 @@ configure_file(cmake/version.h.in "${PROJECT_BINARY_DIR}/include/tilewise/versio
 
 # src/cpu first: its instruction sets compile longest.
 tilewise_glob(cpu_sources src/cpu/*.cc)
-tilewise_glob(other_sources src/*.cc src/reference/*.cc)
+tilewise_glob(other_sources src/*.cc src/cost/*.cc src/reference/*.cc)
 add_library(tilewise_objects OBJECT ${cpu_sources} ${other_sources})
 tilewise_compiled(tilewise_objects)
 tilewise_precompiled(tilewise_objects)

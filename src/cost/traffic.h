@@ -1,0 +1,25 @@
+// What each schedule moves between slow and fast memory, pass by pass and tensor by tensor.
+#pragma once
+
+#include "cost/pairs.h"
+#include "tilewise/cost.hpp"
+
+namespace tilewise::cost_model {
+
+// Sums over the sequences of the batch, for one head.
+struct Sums {
+  double sequences = 0;
+  double rows = 0;
+  double keys = 0;
+  double all_pairs = 0;
+  double visible_pairs = 0;
+  double longest_rows = 0;
+  double longest_keys = 0;
+  TileWalk walk;  // over the tiles of the schedule; the whole matrix where there are none
+};
+
+// Fills cost.traffic, passes and extra_bytes. cost.matrix_bytes is there.
+void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice, int64_t cores,
+                 const Sums& sums, Cost& cost);
+
+}  // namespace tilewise::cost_model
