@@ -25,7 +25,10 @@ namespace tilewise::cpu {
 
 namespace {
 
-constexpr int kPanels = 2;
+// Panels that share a pass over K, V, d_k and d_v: more waste more at the edge of a mask.
+constexpr int kMostPanels = 4;
+constexpr int kFewPanels = 2;
+constexpr int64_t kLongRows = 1024;  // from here on the most
 constexpr int kBlockKeys = 64;
 constexpr int kPrepareRows = 256;
 // d_k and d_v of a range together: half of a 512 KiB second cache, K and V have the other half.
@@ -61,7 +64,7 @@ class BackwardPlan final : public BackendPlan {
   std::string describe() const override {
     return described("instruction set", kernels_.name) +
            described("query tile", std::to_string(grid_.rows) + " rows, " +
-                                       std::to_string(kPanels) + " panels of " +
+                                       std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
            described("keys a block", std::to_string(kBlockKeys)) +
            described("keys a task", std::to_string(range_keys_)) +
@@ -100,10 +103,10 @@ class BackwardPlan final : public BackendPlan {
 
 BackwardPlan::BackwardPlan(const Problem& problem, const Kernels& kernels)
     : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
-  settings_.panels = kPanels;
+  settings_.panels = problem.q_len >= kLongRows ? kMostPanels : kFewPanels;
   settings_.block_keys = kBlockKeys;
   settings_.copy_keys = true;  // d_q walks down columns of K
-  grid_ = {kPanels * kernels.width, kernels.width};
+  grid_ = {settings_.panels * kernels.width, kernels.width};
   const int64_t row_bytes =
       4 * (padded(problem.head_dim, kernels) + padded(problem.value_dim, kernels));
   range_keys_ =

@@ -222,8 +222,16 @@ void forward_tile(const Settings& settings, const ForwardTile& tile,
   for (int64_t start = begin / step * step; start < end; start += step) {
     const Block block = load_block<S>(settings, tile, start > begin ? start : begin,
                                       start + step < end ? start + step : end, scratch);
+    const int64_t next = start + step;
+    const int64_t coming = end - next < step ? end - next : step;
     for (int panel = 0; panel < panels; ++panel) {
       attend_panel<S>(settings, tile, scratch, block, panel);
+      if (coming <= 0) continue;
+      // A part of the next block after each panel: its copy then finds it in the second cache.
+      const int64_t from = next + coming * panel / panels;
+      const int64_t to = next + coming * (panel + 1) / panels;
+      prefetch_rows(settings.element, tile.k, from, to, settings.head_dim);
+      prefetch_rows(settings.element, tile.v, from, to, settings.value_dim);
     }
   }
   finish_tile<S>(settings, tile, scratch);

@@ -195,6 +195,17 @@ struct PanelLanes {
   int64_t stride;  // floats between keys
 };
 
+// Asks for the rows [begin, end) before their block's turn comes.
+TW_INLINE void prefetch_rows(Element element, const Rows& rows, int64_t begin, int64_t end,
+                             int dim) {
+  const int64_t bytes = (element == Element::f32 ? 4 : 2);
+  const char* line = static_cast<const char*>(rows.data) + begin * rows.stride * bytes;
+  for (int64_t r = begin; r < end; ++r) {
+    for (int64_t b = 0; b < dim * bytes; b += 64) __builtin_prefetch(line + b, 0, 2);
+    line += rows.stride * bytes;
+  }
+}
+
 template <class S, class Scratch>
 TW_INLINE Block load_block(const Settings& settings, const Tile& tile, int64_t begin, int64_t end,
                            const Scratch& scratch) {

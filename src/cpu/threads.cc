@@ -10,9 +10,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 
+#include "error.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise {
@@ -165,6 +167,9 @@ void parallel_for(int64_t tasks, int workers, void (*body)(void*, int64_t, int),
 }  // namespace cpu
 
 void set_num_threads(int threads) {
+  if (threads < 0) {
+    throw_invalid("tilewise::set_num_threads", "threads", std::to_string(threads), "0 or more", "");
+  }
   cpu::g_threads.store(std::clamp(threads, 0, cpu::kMaxThreads), std::memory_order_relaxed);
 }
 
