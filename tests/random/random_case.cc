@@ -120,11 +120,12 @@ void cut_down(Case& c) {
     } else if (c.hkv > 1) {
       c.hq /= c.hkv;
       c.hkv = 1;
-    } else {
+    } else if (c.d + c.dv > 8) {
       c.d = (c.d + 1) / 2;
       c.dv = (c.dv + 1) / 2;
-      if (c.d <= 4 && c.packed()) c.qlens.back() /= 2;
-      if (c.d <= 4) c.q = (c.q + 1) / 2;
+    } else {
+      c.q = (c.q + 1) / 2;
+      for (int64_t& len : c.qlens) len /= 2;
     }
     set_longest(c);
   }
