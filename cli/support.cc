@@ -78,6 +78,21 @@ struct Answer {
   bool can(size_t direction) const { return asked[direction] && reasons[direction].empty(); }
 };
 
+// What each backend says of the call, the GPU's of the same call in device memory.
+std::vector<BackendAnswer> ask_backends(Direction direction, const CaseTensors& tensors) {
+  Tensors call = direction == Direction::backward ? tensors.backward() : tensors.forward();
+  std::vector<BackendAnswer> answers = why_not(direction, call, tensors.options());
+  for (int arg = 0; arg < kArgCount; ++arg) {
+    tensor_of(call, static_cast<Arg>(arg)).device = {DeviceType::cuda, 0};
+  }
+  for (BackendAnswer& on_device : why_not(direction, call, tensors.options())) {
+    for (BackendAnswer& answer : answers) {
+      if (on_device.backend == "gpu" && answer.backend == "gpu") answer = on_device;
+    }
+  }
+  return answers;
+}
+
 std::vector<Answer> ask(const Feature& feature) {
   std::vector<Answer> answers;
   for (const std::string& words : alternatives(feature.words)) {
@@ -86,8 +101,7 @@ std::vector<Answer> ask(const Feature& feature) {
       if (!backward && words.find("dlse=1") != std::string::npos) continue;
       const CaseTensors tensors(parse_case(case_text(words, backward)), Poison::off);
       const auto direction = backward ? Direction::backward : Direction::forward;
-      const auto given =
-          why_not(direction, backward ? tensors.backward() : tensors.forward(), tensors.options());
+      const std::vector<BackendAnswer> given = ask_backends(direction, tensors);
       answers.resize(given.size());
       for (size_t i = 0; i < given.size(); ++i) {
         answers[i].backend = given[i].backend;

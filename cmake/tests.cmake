@@ -5,6 +5,9 @@ find_package(rapidcheck QUIET)
 
 file(GLOB test_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${PROJECT_SOURCE_DIR}"
      tests/*)
+# tests/gpu has programs of its own, with its own CMakeLists.txt.
+list(REMOVE_ITEM test_folders tests/gpu)
+add_subdirectory(tests/gpu)
 foreach(folder IN LISTS test_folders)
   get_filename_component(name "${folder}" NAME)
   tilewise_glob(with_tests ${folder}/*_test.cc)

@@ -40,6 +40,7 @@ class Backend {
 };
 
 // One function for each backend, defined in its own folder.
+const Backend& gpu_backend();        // src/gpu/backend.cc
 const Backend& cpu_backend();        // src/cpu/backend.cc
 const Backend& standard_backend();   // src/cpu/standard.cc
 const Backend& reference_backend();  // src/reference/backend.cc

@@ -11,7 +11,8 @@
 namespace tilewise {
 
 std::span<const Backend* const> backends() {
-  static const Backend* const list[] = {&cpu_backend(), &standard_backend(), &reference_backend()};
+  static const Backend* const list[] = {&gpu_backend(), &cpu_backend(), &standard_backend(),
+                                        &reference_backend()};
   return list;
 }
 

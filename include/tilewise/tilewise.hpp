@@ -218,7 +218,7 @@ struct Partial {
 TILEWISE_API void merge(std::span<const Partial> parts, const Tensor& out, const Tensor& lse = {});
 
 // Threads of the CPU backend, counting the caller. Default: the cores this process may use.
-// Results do not depend on it. set_num_threads(0) restores the default.
+// Results do not depend on it. 0 restores the default; a negative number is an error.
 TILEWISE_API void set_num_threads(int threads);
 TILEWISE_API int num_threads();
 

@@ -149,7 +149,7 @@ TEST(CAbi, EveryFailureHasAMessage) {
   tw_options options = TW_OPTIONS_INIT;
   options.backend = "abacus";
   EXPECT_EQ(tw_forward(&tiny.tensors, &options, nullptr), TW_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(tw_last_error()).find("backend is \"abacus\", expected one of cpu"),
+  EXPECT_NE(std::string(tw_last_error()).find("backend is \"abacus\", expected one of gpu, cpu"),
             std::string::npos)
       << tw_last_error();
   tiny.tensors.k.size[3] = 3;
@@ -180,6 +180,8 @@ TEST(CAbi, NamesItself) {
   EXPECT_EQ(tw_num_threads(), 1);
   EXPECT_EQ(tw_set_num_threads(0), TW_OK);
   EXPECT_EQ(tw_set_num_threads(-1), TW_INVALID_ARGUMENT);
+  EXPECT_STREQ(tw_last_error(),
+               "tilewise::set_num_threads: threads is -1, expected 0 or more");
 }
 
 // Runs the workers one after another on the calling thread.
