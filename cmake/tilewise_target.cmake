@@ -32,9 +32,13 @@ endfunction()
 # includes what it needs: ./dev lint compiles without this.
 function(tilewise_precompiled target)
   if(PROJECT_IS_TOP_LEVEL)
-    target_precompile_headers(${target} PRIVATE
-      <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <memory> <optional> <span>
-      <stdexcept> <string> <string_view> <vector> ${ARGN})
+    if(ARGV1 STREQUAL "REUSE_FROM")  # the same options, hence the same file
+      target_precompile_headers(${target} REUSE_FROM ${ARGV2})
+    else()
+      target_precompile_headers(${target} PRIVATE
+        <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <memory> <optional> <span>
+        <stdexcept> <string> <string_view> <vector> ${ARGN})
+    endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # False alarms inside std::string, which GCC 12 cannot keep to itself in precompiled headers.
       target_compile_options(${target} PRIVATE
