@@ -49,8 +49,8 @@ Plan cached_plan(Direction direction, const Tensors& tensors, const Options& opt
   const int threads = num_threads();
   for (const CachedPlan& entry : cache) {
     const Problem& problem = entry.plan.problem();
-    if (entry.threads == threads && problem.direction == direction &&
-        problem.options == options && same_layouts(problem, tensors)) {
+    if (entry.threads == threads && problem.direction == direction && problem.options == options &&
+        same_layouts(problem, tensors)) {
       return entry.plan;
     }
   }

@@ -89,12 +89,21 @@ Tensor tensor_from(const tw_tensor& given) {
 }
 
 // In the order of Arg.
-constexpr tw_tensor tw_tensors::*kFields[kArgCount] = {
-    &tw_tensors::q,            &tw_tensors::k,     &tw_tensors::v,
-    &tw_tensors::out,          &tw_tensors::lse,   &tw_tensors::d_out,
-    &tw_tensors::d_lse,        &tw_tensors::d_q,   &tw_tensors::d_k,
-    &tw_tensors::d_v,          &tw_tensors::d_sink, &tw_tensors::alibi_slopes,
-    &tw_tensors::sink,         &tw_tensors::cu_seqlens_q, &tw_tensors::cu_seqlens_kv};
+constexpr tw_tensor tw_tensors::*kFields[kArgCount] = {&tw_tensors::q,
+                                                       &tw_tensors::k,
+                                                       &tw_tensors::v,
+                                                       &tw_tensors::out,
+                                                       &tw_tensors::lse,
+                                                       &tw_tensors::d_out,
+                                                       &tw_tensors::d_lse,
+                                                       &tw_tensors::d_q,
+                                                       &tw_tensors::d_k,
+                                                       &tw_tensors::d_v,
+                                                       &tw_tensors::d_sink,
+                                                       &tw_tensors::alibi_slopes,
+                                                       &tw_tensors::sink,
+                                                       &tw_tensors::cu_seqlens_q,
+                                                       &tw_tensors::cu_seqlens_kv};
 
 Tensors tensors_from(const tw_tensors* given) {
   const tw_tensors copy = read_sized(given, tw_tensors TW_TENSORS_INIT, "tensors");

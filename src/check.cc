@@ -78,15 +78,21 @@ void check_dtypes(const Problem& problem) {
     DType expected = main;
     std::string_view source = "q.dtype";
     switch (arg) {
-      case Arg::lse: case Arg::d_lse: case Arg::d_sink: case Arg::alibi_slopes: case Arg::sink:
+      case Arg::lse:
+      case Arg::d_lse:
+      case Arg::d_sink:
+      case Arg::alibi_slopes:
+      case Arg::sink:
         expected = DType::f32;
         source = "";
         break;
-      case Arg::cu_seqlens_q: case Arg::cu_seqlens_kv:
+      case Arg::cu_seqlens_q:
+      case Arg::cu_seqlens_kv:
         expected = DType::i32;
         source = "";
         break;
-      default: break;
+      default:
+        break;
     }
     const DType got = problem.layout(arg).dtype;
     if (got != expected) {
@@ -135,8 +141,8 @@ void check_shape(const Problem& problem, Arg arg, std::initializer_list<Expected
   for (const ExpectedSize& want : expected) {
     const int64_t got = layout.size[static_cast<size_t>(dim)];
     if (got != want.size) {
-      throw_invalid(operation, size_name(arg, dim), std::to_string(got),
-                    std::to_string(want.size), want.source);
+      throw_invalid(operation, size_name(arg, dim), std::to_string(got), std::to_string(want.size),
+                    want.source);
     }
     ++dim;
   }
@@ -277,8 +283,7 @@ void check_strides(const Problem& problem, Arg arg) {
   for (int dim = 0; dim < layout.ndim; ++dim) {
     const auto d = static_cast<size_t>(dim);
     if (layout.size[d] == 1) continue;
-    const std::string name =
-        std::string(name_of(arg)) + ".stride[" + std::to_string(dim) + "]";
+    const std::string name = std::string(name_of(arg)) + ".stride[" + std::to_string(dim) + "]";
     const std::string got = std::to_string(layout.stride[d]);
     if (dim == layout.ndim - 1 && layout.stride[d] != 1) {
       throw_invalid(operation, name, got, "1", "the innermost dimension must be contiguous");
@@ -292,13 +297,12 @@ void check_strides(const Problem& problem, Arg arg) {
     }
   }
   if (is_output(problem, arg) && !nests(layout)) {
-    throw_invalid(operation, std::string(name_of(arg)) + ".stride",
-                  "overlapping itself", "strides that give each element its own memory",
-                  "it is an output");
+    throw_invalid(operation, std::string(name_of(arg)) + ".stride", "overlapping itself",
+                  "strides that give each element its own memory", "it is an output");
   }
 }
 
-// Products that later code forms without looking: elements of a tensor, rows and heads of the batch.
+// Products that later code forms without looking: elements of a tensor, rows, heads.
 void check_counts(const Problem& problem) {
   const auto at_least_one = [](int64_t a, int64_t b) { return std::max({a, b, int64_t{1}}); };
   const int64_t batch = problem.packed ? 1 : at_least_one(problem.batch, 1);
@@ -351,8 +355,8 @@ void check_options(const Problem& problem) {
   if (determinism < 0 || determinism > 1) {
     throw_invalid(operation, "determinism", std::to_string(determinism), "any or bitwise", "");
   }
-  for (const auto& [name, value] : {std::pair("max_q_len", options.max_q_len),
-                                    std::pair("max_kv_len", options.max_kv_len)}) {
+  for (const auto& [name, value] :
+       {std::pair("max_q_len", options.max_q_len), std::pair("max_kv_len", options.max_kv_len)}) {
     if (value < 0) throw_invalid(operation, name, std::to_string(value), "0 or more", "");
     if (value != 0 && !problem.packed) {
       throw_invalid(operation, name, std::to_string(value), "0", "the batch is not packed");
@@ -360,9 +364,8 @@ void check_options(const Problem& problem) {
   }
   // Philox counts rows and heads in 32 bits and keys in groups of four.
   const int64_t limit = int64_t{1} << 32;
-  if (options.dropout > 0 &&
-      (problem.q_len > limit || problem.kv_len / 4 > limit ||
-       (problem.q_heads > 0 && problem.batch > limit / problem.q_heads))) {
+  if (options.dropout > 0 && (problem.q_len > limit || problem.kv_len / 4 > limit ||
+                              (problem.q_heads > 0 && problem.batch > limit / problem.q_heads))) {
     throw_invalid(operation, "dropout", "on for a problem beyond its counters",
                   "q_len and batch * q_heads up to 2^32, kv_len up to 2^34", "Philox4x32");
   }

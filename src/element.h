@@ -49,19 +49,30 @@ inline uint16_t f16_from_float(float value) {
 // element: index from data, in elements.
 inline float load_element(const void* data, DType dtype, int64_t element) {
   switch (dtype) {
-    case DType::f32: return static_cast<const float*>(data)[element];
-    case DType::bf16: return float_from_bf16(static_cast<const uint16_t*>(data)[element]);
-    case DType::f16: return float_from_f16(static_cast<const uint16_t*>(data)[element]);
-    default: return 0;
+    case DType::f32:
+      return static_cast<const float*>(data)[element];
+    case DType::bf16:
+      return float_from_bf16(static_cast<const uint16_t*>(data)[element]);
+    case DType::f16:
+      return float_from_f16(static_cast<const uint16_t*>(data)[element]);
+    default:
+      return 0;
   }
 }
 
 inline void store_element(void* data, DType dtype, int64_t element, float value) {
   switch (dtype) {
-    case DType::f32: static_cast<float*>(data)[element] = value; break;
-    case DType::bf16: static_cast<uint16_t*>(data)[element] = bf16_from_float(value); break;
-    case DType::f16: static_cast<uint16_t*>(data)[element] = f16_from_float(value); break;
-    default: break;
+    case DType::f32:
+      static_cast<float*>(data)[element] = value;
+      break;
+    case DType::bf16:
+      static_cast<uint16_t*>(data)[element] = bf16_from_float(value);
+      break;
+    case DType::f16:
+      static_cast<uint16_t*>(data)[element] = f16_from_float(value);
+      break;
+    default:
+      break;
   }
 }
 

@@ -30,13 +30,20 @@ void throw_unsupported(std::string_view operation, std::string_view what,
 
 std::string_view name_of(Status status) {
   switch (status) {
-    case Status::ok: return "ok";
-    case Status::invalid_argument: return "invalid argument";
-    case Status::unsupported: return "unsupported";
-    case Status::workspace_too_small: return "workspace too small";
-    case Status::out_of_memory: return "out of memory";
-    case Status::device_error: return "device error";
-    case Status::internal: return "internal error";
+    case Status::ok:
+      return "ok";
+    case Status::invalid_argument:
+      return "invalid argument";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::workspace_too_small:
+      return "workspace too small";
+    case Status::out_of_memory:
+      return "out of memory";
+    case Status::device_error:
+      return "device error";
+    case Status::internal:
+      return "internal error";
   }
   return "unknown status";
 }

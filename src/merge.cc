@@ -1,6 +1,7 @@
 // merge(): partial results over disjoint keys become the result over all of them.
 //
-//   max = max_p lse_p;  w_p = exp(lse_p - max);  out = sum w_p out_p / sum w_p;  lse = max + log sum
+//   max = max_p lse_p;  w_p = exp(lse_p - max)
+//   out = sum w_p out_p / sum w_p;  lse = max + log sum w_p
 //
 // Empty partials (lse -inf) are skipped, so merging with one returns the other bitwise; if all are
 // empty the row is (0, -inf). Each element is read from every part before it is written, so out may
@@ -120,8 +121,8 @@ double lse_of(const Partial& part, const Row& row) {
 }
 
 // weights: scratch, one for each part.
-void merge_row(std::span<const Partial> parts, const Tensor& out, const Tensor& lse,
-               const Row& row, std::span<double> weights) {
+void merge_row(std::span<const Partial> parts, const Tensor& out, const Tensor& lse, const Row& row,
+               std::span<double> weights) {
   double max = kNegativeInfinity;
   for (const Partial& part : parts) {
     const double value = lse_of(part, row);

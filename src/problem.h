@@ -14,8 +14,22 @@ namespace tilewise {
 
 // The tensors of a call, in the order of the fields of Tensors.
 enum class Arg : int {
-  q, k, v, out, lse, d_out, d_lse, d_q, d_k, d_v, d_sink, alibi_slopes, sink, cu_seqlens_q,
-  cu_seqlens_kv, count
+  q,
+  k,
+  v,
+  out,
+  lse,
+  d_out,
+  d_lse,
+  d_q,
+  d_k,
+  d_v,
+  d_sink,
+  alibi_slopes,
+  sink,
+  cu_seqlens_q,
+  cu_seqlens_kv,
+  count
 };
 inline constexpr int kArgCount = static_cast<int>(Arg::count);
 
@@ -35,8 +49,8 @@ struct Problem {
   int64_t batch = 0;
   int64_t q_heads = 0;
   int64_t kv_heads = 0;
-  int64_t q_len = 0;   // packed: upper bound of a sequence's rows
-  int64_t kv_len = 0;  // packed: upper bound of a sequence's keys
+  int64_t q_len = 0;     // packed: upper bound of a sequence's rows
+  int64_t kv_len = 0;    // packed: upper bound of a sequence's keys
   int64_t total_q = 0;   // rows of q over the batch
   int64_t total_kv = 0;  // rows of k over the batch
   int64_t head_dim = 0;

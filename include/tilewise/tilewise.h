@@ -54,21 +54,21 @@ typedef struct tw_tensor {
  * With cu_seqlens: q, out [total_q, h, d], k, v [total_kv, g, d], lse [h, total_q]. */
 typedef struct tw_tensors {
   size_t struct_bytes;
-  tw_tensor q;              /* [b, s, h, d] */
-  tw_tensor k;              /* [b, t, g, d] */
-  tw_tensor v;              /* [b, t, g, dv] */
-  tw_tensor out;            /* [b, s, h, dv] written by forward, read by backward */
-  tw_tensor lse;            /* [b, h, s] f32, natural log; optional in forward, read by backward */
-  tw_tensor d_out;          /* [b, s, h, dv] backward */
-  tw_tensor d_lse;          /* [b, h, s] f32, backward, optional */
-  tw_tensor d_q;            /* [b, s, h, d] backward: any subset of the four gradients */
-  tw_tensor d_k;            /* [b, t, g, d] */
-  tw_tensor d_v;            /* [b, t, g, dv] */
-  tw_tensor d_sink;         /* [h] f32 */
-  tw_tensor alibi_slopes;   /* [h] or [b, h] f32 */
-  tw_tensor sink;           /* [h] f32 */
-  tw_tensor cu_seqlens_q;   /* [b + 1] i32 */
-  tw_tensor cu_seqlens_kv;  /* [b + 1] i32 */
+  tw_tensor q;             /* [b, s, h, d] */
+  tw_tensor k;             /* [b, t, g, d] */
+  tw_tensor v;             /* [b, t, g, dv] */
+  tw_tensor out;           /* [b, s, h, dv] written by forward, read by backward */
+  tw_tensor lse;           /* [b, h, s] f32, natural log; optional in forward, read by backward */
+  tw_tensor d_out;         /* [b, s, h, dv] backward */
+  tw_tensor d_lse;         /* [b, h, s] f32, backward, optional */
+  tw_tensor d_q;           /* [b, s, h, d] backward: any subset of the four gradients */
+  tw_tensor d_k;           /* [b, t, g, d] */
+  tw_tensor d_v;           /* [b, t, g, dv] */
+  tw_tensor d_sink;        /* [h] f32 */
+  tw_tensor alibi_slopes;  /* [h] or [b, h] f32 */
+  tw_tensor sink;          /* [h] f32 */
+  tw_tensor cu_seqlens_q;  /* [b + 1] i32 */
+  tw_tensor cu_seqlens_kv; /* [b + 1] i32 */
 } tw_tensors;
 
 typedef struct tw_options {
@@ -90,14 +90,18 @@ typedef struct tw_options {
 } tw_options;
 
 #ifdef __cplusplus
-#define TW_TENSORS_INIT \
-  {sizeof(tw_tensors), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}
+#define TW_TENSORS_INIT                                                            \
+  {                                                                                \
+    sizeof(tw_tensors), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {} \
+  }
 #else
-#define TW_TENSORS_INIT {.struct_bytes = sizeof(tw_tensors)}
+#define TW_TENSORS_INIT \
+  { .struct_bytes = sizeof(tw_tensors) }
 #endif
-#define TW_OPTIONS_INIT {sizeof(tw_options), -1, -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, NULL}
+#define TW_OPTIONS_INIT \
+  { sizeof(tw_options), -1, -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, NULL }
 
-/* Row-major view of memory [d0, d1, d2, d3], the order every dense attention tensor is viewed in. */
+/* Row-major view of memory [d0, d1, d2, d3], as every dense attention tensor is viewed. */
 static inline tw_tensor tw_tensor_4d(void* data, tw_dtype dtype, const int64_t size[4]) {
   tw_tensor tensor;
   tensor.data = data;
@@ -121,8 +125,8 @@ TW_API tw_status tw_plan_create(tw_direction direction, const tw_tensors* tensor
                                 const tw_options* options, tw_plan** plan);
 TW_API void tw_plan_destroy(tw_plan* plan); /* NULL is fine */
 TW_API tw_status tw_plan_workspace_bytes(const tw_plan* plan, size_t* bytes);
-/* Runs on tensors of the planned shapes. workspace: 64-byte aligned. Nothing is allocated. stream: a
- * CUstream on a GPU, ignored on a CPU. */
+/* Runs on tensors of the planned shapes. workspace: 64-byte aligned. Nothing is allocated. stream:
+ * a CUstream on a GPU, ignored on a CPU. */
 TW_API tw_status tw_plan_run(const tw_plan* plan, const tw_tensors* tensors, void* workspace,
                              size_t workspace_bytes, void* stream);
 /* Text functions write at most `capacity` bytes with the final 0 and store in *needed (may be NULL)

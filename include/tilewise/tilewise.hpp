@@ -108,9 +108,9 @@ struct TILEWISE_API Options {
   uint64_t seed = 0;            // Philox key of dropout
   uint32_t dropout_offset = 0;  // fourth Philox counter word: one value per call of a step
   Determinism determinism = Determinism::any;
-  int64_t max_q_len = 0;        // packed batches: upper bound of a sequence's rows; 0 = total_q
-  int64_t max_kv_len = 0;       // packed batches: the same for keys; 0 = total_kv
-  std::string backend;          // "" chooses; else "cpu", "standard" or "reference"
+  int64_t max_q_len = 0;   // packed batches: upper bound of a sequence's rows; 0 = total_q
+  int64_t max_kv_len = 0;  // packed batches: the same for keys; 0 = total_kv
+  std::string backend;     // "" chooses; else "cpu", "standard" or "reference"
 
   bool operator==(const Options&) const = default;
 };
@@ -150,8 +150,7 @@ TILEWISE_API std::string_view name_of(Status status);
 
 class TILEWISE_API Error : public std::runtime_error {
  public:
-  Error(Status status, const std::string& message)
-      : std::runtime_error(message), status_(status) {}
+  Error(Status status, const std::string& message) : std::runtime_error(message), status_(status) {}
   Status status() const { return status_; }
 
  private:

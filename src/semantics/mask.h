@@ -12,7 +12,7 @@
 namespace tilewise {
 namespace semantics {
 
-// Options beyond this are unbounded in effect: no sequence is that long. Keeps i + off +- w in range.
+// Options beyond this are unbounded in effect: no sequence is that long. Keeps i + off +- w small.
 constexpr i64 kUnbounded = 1LL << 60;
 
 // How the band lies: 0 bottom-right, 1 top-left, 2 explicit offset (values of tilewise::Alignment).
@@ -76,8 +76,7 @@ struct Band {
     if (any.begin >= key_end || any.end <= key_begin || any.empty()) return TileClass::empty;
     const i64 last_begin = keys_of_row(row_end - 1).begin;
     const i64 first_end = keys_of_row(row_begin).end;
-    return (last_begin <= key_begin && first_end >= key_end) ? TileClass::full
-                                                             : TileClass::partial;
+    return (last_begin <= key_begin && first_end >= key_end) ? TileClass::full : TileClass::partial;
   }
   // |i + off - j|: the distance ALiBi multiplies.
   TW_FN i64 distance(i64 i, i64 j) const {
@@ -90,10 +89,10 @@ TW_FN Band make_band(const MaskRule& rule, i64 q_len, i64 kv_len) {
   Band band;
   band.q_len = q_len;
   band.kv_len = kv_len;
-  band.off = rule.alignment == 0 ? kv_len - q_len
-                                 : (rule.alignment == 1
-                                        ? 0
-                                        : clamp_to(rule.offset, -(kUnbounded / 4), kUnbounded / 4));
+  band.off =
+      rule.alignment == 0
+          ? kv_len - q_len
+          : (rule.alignment == 1 ? 0 : clamp_to(rule.offset, -(kUnbounded / 4), kUnbounded / 4));
   band.left = (rule.left < 0 || rule.left >= kUnbounded / 4) ? kUnbounded : rule.left;
   band.right = (rule.right < 0 || rule.right >= kUnbounded / 4) ? kUnbounded : rule.right;
   return band;

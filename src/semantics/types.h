@@ -1,5 +1,6 @@
-// Integer names for headers that the host, the CPU kernels and the GPU compiler share, none of which
-// may include the standard library here. TW_FN marks a function as callable on host and device.
+// Integer names for headers that the host, the CPU kernels and the GPU compiler share, none of
+// which may include the standard library here. TW_FN marks a function as callable on host and
+// device.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)

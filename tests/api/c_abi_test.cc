@@ -142,8 +142,7 @@ TEST(CAbi, EveryFailureHasAMessage) {
   EXPECT_STREQ(tw_last_error(), "tilewise: plan is NULL");
   EXPECT_EQ(tw_plan_create(static_cast<tw_direction>(7), &tiny.tensors, nullptr, &plan),
             TW_INVALID_ARGUMENT);
-  EXPECT_STREQ(tw_last_error(),
-               "tilewise: direction is 7, expected TW_FORWARD or TW_BACKWARD");
+  EXPECT_STREQ(tw_last_error(), "tilewise: direction is 7, expected TW_FORWARD or TW_BACKWARD");
   EXPECT_EQ(tw_forward(nullptr, nullptr, nullptr), TW_INVALID_ARGUMENT);
   EXPECT_STREQ(tw_last_error(), "tilewise: tensors is NULL");
   tw_options options = TW_OPTIONS_INIT;
@@ -154,8 +153,7 @@ TEST(CAbi, EveryFailureHasAMessage) {
       << tw_last_error();
   tiny.tensors.k.size[3] = 3;
   EXPECT_EQ(tw_forward(&tiny.tensors, nullptr, nullptr), TW_INVALID_ARGUMENT);
-  EXPECT_STREQ(tw_last_error(),
-               "tilewise::forward: k.size[3] is 3, expected 2 (from q.size[3])");
+  EXPECT_STREQ(tw_last_error(), "tilewise::forward: k.size[3] is 3, expected 2 (from q.size[3])");
   tiny.tensors.q.ndim = 5;
   EXPECT_EQ(tw_forward(&tiny.tensors, nullptr, nullptr), TW_INVALID_ARGUMENT);
   EXPECT_STREQ(tw_last_error(), "tilewise: tensor.ndim is 5, expected 0..4");
@@ -180,8 +178,7 @@ TEST(CAbi, NamesItself) {
   EXPECT_EQ(tw_num_threads(), 1);
   EXPECT_EQ(tw_set_num_threads(0), TW_OK);
   EXPECT_EQ(tw_set_num_threads(-1), TW_INVALID_ARGUMENT);
-  EXPECT_STREQ(tw_last_error(),
-               "tilewise::set_num_threads: threads is -1, expected 0 or more");
+  EXPECT_STREQ(tw_last_error(), "tilewise::set_num_threads: threads is -1, expected 0 or more");
 }
 
 // Runs the workers one after another on the calling thread.

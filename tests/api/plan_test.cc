@@ -80,8 +80,8 @@ TEST_F(PlanTest, TakesTheNamedBackend) {
 }
 
 TEST_F(PlanTest, RefusesWithEveryBackendsReasons) {
-  for (Tensor Tensors::*field : {&Tensors::q, &Tensors::k, &Tensors::v, &Tensors::out,
-                                 &Tensors::lse}) {
+  for (Tensor Tensors::*field :
+       {&Tensors::q, &Tensors::k, &Tensors::v, &Tensors::out, &Tensors::lse}) {
     (t.*field).device = {DeviceType::cuda, 0};
   }
   try {
@@ -90,7 +90,7 @@ TEST_F(PlanTest, RefusesWithEveryBackendsReasons) {
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Status::unsupported);
     const std::string text = error.what();
-    EXPECT_EQ(text.rfind("tilewise::forward: unsupported: no backend can do this\n", 0), 0u) << text;
+    EXPECT_EQ(text.find("tilewise::forward: unsupported: no backend can do this\n"), 0u) << text;
     for (const char* name : {"\n  cpu: ", "\n  standard: ", "\n  reference: "}) {
       EXPECT_NE(text.find(name), std::string::npos) << text;
     }
@@ -135,12 +135,13 @@ TEST_F(PlanTest, RefusesABadWorkspaceBeforeItRuns) {
 TEST_F(PlanTest, RunRefusesOtherTensors) {
   Tensors other = t;
   other.lse = {};
-  EXPECT_EQ(run_error(other), "tilewise::forward: lse is not given, expected a tensor (from the plan)");
+  EXPECT_EQ(run_error(other),
+            "tilewise::forward: lse is not given, expected a tensor (from the plan)");
   other = t;
   other.k.stride[1] += 8;
   EXPECT_EQ(run_error(other),
-            "tilewise::forward: k is of another dtype, device, shape or stride, expected the layout "
-            "it was planned with (from the plan)");
+            "tilewise::forward: k is of another dtype, device, shape or stride, expected the "
+            "layout it was planned with (from the plan)");
   other = t;
   other.v.data = nullptr;
   EXPECT_EQ(run_error(other), "tilewise::forward: v.data is null, expected a pointer");
@@ -164,7 +165,7 @@ TEST_F(PlanTest, RunRefusesOverlappingOutputs) {
   EXPECT_NE(text.find("expected memory of its own"), std::string::npos) << text;
 }
 
-// d_q, d_k and d_v as slices of one buffer [b, s, 3, h, d]: their ranges meet, their elements do not.
+// d_q, d_k and d_v as slices of one buffer [b, s, 3, h, d]: their ranges meet, elements do not.
 TEST_F(PlanTest, RunTakesInterleavedGradients) {
   std::vector<float> packed(2 * 3 * 3 * 2 * 8, 0.25f);
   std::vector<float> gradient(packed.size(), NAN);
