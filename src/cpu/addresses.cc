@@ -1,3 +1,4 @@
+// Tensors of any layout to addresses of rows; see addresses.h.
 #include "cpu/addresses.h"
 
 namespace tilewise::cpu {

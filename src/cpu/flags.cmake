@@ -10,5 +10,6 @@ set_source_files_properties(src/cpu/isa_scalar.cc PROPERTIES
   COMPILE_OPTIONS "${tilewise_isa_options}")
 set_source_files_properties(src/cpu/isa_avx2.cc PROPERTIES
   COMPILE_OPTIONS "${tilewise_isa_options};-mavx2;-mfma;-mf16c;-mbmi2")
+set(tilewise_avx512_options -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2)
 set_source_files_properties(src/cpu/isa_avx512.cc PROPERTIES
-  COMPILE_OPTIONS "${tilewise_isa_options};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi2")
+  COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options}")

@@ -12,7 +12,10 @@ namespace tilewise::cpu {
 
 namespace {
 
-constexpr int kMostPanels = 4;  // rows that share a pass over K and V
+// Rows that share a pass over K and V: enough to pay for fetching rows of interleaved heads, as
+// long as packed queries and outputs take no more than 192 KiB of the second cache.
+constexpr int64_t kMostRows = 192;
+constexpr int64_t kTileBytes = 192 * 1024;
 constexpr int kBlockKeys = 128;
 constexpr int64_t kEnoughTasks = 32;  // tiles shrink until there are so many
 
@@ -27,7 +30,9 @@ class ForwardPlan final : public BackendPlan {
   ForwardPlan(const Problem& problem, const Kernels& kernels)
       : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
     // From the shape only, so that results do not depend on the machine's threads.
-    int panels = kMostPanels;
+    const int64_t row_bytes = 4 * (problem.head_dim + problem.value_dim);
+    const int64_t rows = std::min(kMostRows, kTileBytes / row_bytes);
+    int panels = static_cast<int>(std::max<int64_t>(1, rows / kernels.width));
     const auto tasks = [&] { return most_tasks(panels); };
     while (panels > 1 && tasks() < kEnoughTasks) panels /= 2;
     while (panels > 1 && (panels - 1) * kernels.width >= problem.q_len) --panels;

@@ -1,3 +1,4 @@
+// How the keys of a batch are cut into tasks; see key_ranges.h.
 #include "cpu/key_ranges.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads the system and times multiply-adds; see machine.h.
 #include "cpu/machine.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+// The arithmetic of rows with one key, in double; see single_key.h.
 #include "cpu/single_key.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// The numbering of query tiles and the key intervals of their lanes; see tiles.h.
 #include "cpu/tiles.h"
 
 #include <algorithm>
