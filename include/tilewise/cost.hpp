@@ -44,6 +44,7 @@ struct TILEWISE_API MachineRoofs {
   double exps_per_s = 0;        // 0: exponentials are taken as free
   double fast_bytes = 0;        // fast memory of one core
   int64_t cores = 1;            // that each have fast_bytes
+  double cache_bytes = 0;       // that all cores share, before slow memory; 0: none
   double fast_bytes_per_s = 0;  // of all cores together; 0: not known; shown only
 
   // Operations that must be done with each byte before multiply-adds are the limit.
@@ -67,7 +68,8 @@ enum class Schedule : int32_t {
 TILEWISE_API std::string_view name_of(Schedule schedule);
 
 // full: scores, partial outputs and statistics are fp32, and m, l and lse count as traffic.
-// simple: every number takes size_of(dtype), m, l and lse are left out: the published figures.
+// simple: every number takes size_of(dtype), m, l and lse are left out, and there is no cache: the
+// published figures.
 enum class Accounting : int32_t { full = 0, simple = 1 };
 
 struct TILEWISE_API ScheduleChoice {
@@ -77,12 +79,13 @@ struct TILEWISE_API ScheduleChoice {
   int64_t tile_keys = 0;
 };
 
-// Bytes of one tensor between slow and fast memory in one pass.
+// Bytes of one tensor in one pass: between slow and fast memory, and what the cache spares.
 struct TILEWISE_API Traffic {
   std::string pass;
   std::string tensor;
   double read_bytes = 0;
   double write_bytes = 0;
+  double cached_bytes = 0;
 };
 
 enum class Bound : int32_t { memory = 0, compute = 1, exponentials = 2 };
@@ -104,6 +107,7 @@ struct TILEWISE_API Cost {
   std::vector<Traffic> traffic;
   double read_bytes = 0;
   double write_bytes = 0;
+  double cached_bytes = 0;       // that the cache spares
   double compulsory_bytes = 0;   // every input and output once
   double matrix_bytes = 0;       // of one score matrix over batch and heads
   double extra_bytes = 0;        // slow memory besides inputs and outputs

@@ -48,6 +48,7 @@ void check_machine(const MachineRoofs& m) {
   require(m.flops_per_s > 0, "machine.flops_per_s", m.flops_per_s, "more than 0");
   require(m.bytes_per_s > 0, "machine.bytes_per_s", m.bytes_per_s, "more than 0");
   require(m.exps_per_s >= 0, "machine.exps_per_s", m.exps_per_s, "0 or more");
+  require(m.cache_bytes >= 0, "machine.cache_bytes", m.cache_bytes, "0 or more");
   require(m.cores > 0, "machine.cores", m.cores, "1 or more");
 }
 
@@ -143,6 +144,7 @@ void add_times(const MachineRoofs& machine, Cost& cost) {
   for (const Traffic& item : cost.traffic) {
     cost.read_bytes += item.read_bytes;
     cost.write_bytes += item.write_bytes;
+    cost.cached_bytes += item.cached_bytes;
   }
   cost.intensity = cost.bytes() > 0 ? cost.executed_flops / cost.bytes() : 0;
   cost.memory_s = cost.bytes() / machine.bytes_per_s;
@@ -224,7 +226,7 @@ Cost cost(const AttentionShape& shape, const ScheduleChoice& choice, const Machi
   count_operations(shape, choice.schedule, sums, result);
   result.matrix_bytes = result.all_pairs * static_cast<double>(size_of(shape.dtype));
   result.compulsory_bytes = compulsory_bytes(shape, choice.schedule, sums);
-  cost_model::add_traffic(shape, whole, machine.cores, sums, result);
+  cost_model::add_traffic(shape, whole, machine, sums, result);
   add_times(machine, result);
   return result;
 }

@@ -21,14 +21,15 @@ struct Preset {
   double bytes_per_s;
   int64_t cores;
   double fast_kib;
-  double clock_hz;  // 0: exponentials and fast bandwidth are not given
+  double cache_mib;  // L2
+  double clock_hz;   // 0: exponentials and fast bandwidth are not given
 };
 
 constexpr std::array<Preset, 4> kPresets = {{
-    {"example", "illustrative, 300 TFLOP/s and 2 TB/s", 300e12, 300e12, 2e12, 1, 128, 0},
-    {"a100", "NVIDIA A100 SXM 80 GB", 312e12, 19.5e12, 2.039e12, 108, 192, 1.41e9},
-    {"h100", "NVIDIA H100 SXM", 989e12, 67e12, 3.35e12, 132, 228, 1.83e9},
-    {"h200", "NVIDIA H200 SXM", 989e12, 67e12, 4.8e12, 132, 228, 1.83e9},
+    {"example", "illustrative, 300 TFLOP/s and 2 TB/s", 300e12, 300e12, 2e12, 1, 128, 0, 0},
+    {"a100", "NVIDIA A100 SXM 80 GB", 312e12, 19.5e12, 2.039e12, 108, 192, 40, 1.41e9},
+    {"h100", "NVIDIA H100 SXM", 989e12, 67e12, 3.35e12, 132, 228, 50, 1.83e9},
+    {"h200", "NVIDIA H200 SXM", 989e12, 67e12, 4.8e12, 132, 228, 50, 1.83e9},
 }};
 
 constexpr double kExpsAClock = 16;
@@ -51,6 +52,7 @@ MachineRoofs machine_preset(std::string_view name, DType dtype) {
     roofs.bytes_per_s = preset.bytes_per_s;
     roofs.cores = preset.cores;
     roofs.fast_bytes = preset.fast_kib * 1024;
+    roofs.cache_bytes = preset.cache_mib * 1024 * 1024;
     const double clocks = preset.clock_hz * static_cast<double>(preset.cores);
     roofs.exps_per_s = kExpsAClock * clocks;
     roofs.fast_bytes_per_s = kFastBytesAClock * clocks;

@@ -7,9 +7,12 @@
 //   backward          standard: P twice, dP twice, dS three times; recompute: k, v, d_k, d_v once,
 //                     N / tile_keys times read q, read d_out, read and write d_q
 //
-// Heads: q, out and their gradients count for each query head. What stands outside a loop over k
-// and v, and in decode, reads k and v once for each kv head; the other schedules read them for each
-// query head.
+// Heads: q, out and their gradients count for each query head, k and v for each kv head; only q
+// outside reads k and v for each query head.
+//
+// Cache: what is read again comes from it, if it holds that for all heads that run together. The
+// matrices of standard attention do if both fit. Tiles of one head that run together and do not
+// fit still share one read, because they go through the keys (or rows) in step.
 #include "cost/traffic.h"
 
 #include <algorithm>
@@ -25,8 +28,8 @@ constexpr double kStatisticBytes = 4;
 
 class TrafficList {
  public:
-  TrafficList(const AttentionShape& shape, const ScheduleChoice& choice, const Sums& sums,
-              Cost& cost)
+  TrafficList(const AttentionShape& shape, const ScheduleChoice& choice,
+              const MachineRoofs& machine, const Sums& sums, Cost& cost)
       : cost_(cost),
         sums_(sums),
         choice_(choice),
@@ -34,13 +37,15 @@ class TrafficList {
         sum_(accumulator_bytes(shape, choice.accounting)),
         q_heads_(static_cast<double>(shape.q_heads)),
         kv_heads_(static_cast<double>(shape.kv_heads)),
+        cores_(static_cast<double>(machine.cores)),
+        cache_bytes_(choice.accounting == Accounting::full ? machine.cache_bytes : 0),
         d_(static_cast<double>(shape.head_dim)),
         dv_(static_cast<double>(shape.value_dim)) {}
 
   void standard();
   void keys_outside();
   void queries_outside();
-  void decode(int64_t cores);
+  void decode();
   void standard_backward();
   void recompute_backward();
 
@@ -52,22 +57,51 @@ class TrafficList {
   double statistic_row() const { return full() ? q_heads_ * kStatisticBytes : 0; }
   void read(const char* tensor, double bytes) { move(tensor, bytes, 0); }
   void write(const char* tensor, double bytes) { move(tensor, 0, bytes); }
-  void move(const char* tensor, double read_bytes, double write_bytes) {
-    if (read_bytes + write_bytes > 0) {
-      cost_.traffic.push_back({pass_, tensor, read_bytes, write_bytes});
+  void move(const char* tensor, double read_bytes, double write_bytes, double cached_bytes = 0) {
+    if (read_bytes + write_bytes + cached_bytes > 0) {
+      cost_.traffic.push_back({pass_, tensor, read_bytes, write_bytes, cached_bytes});
     }
   }
-  void read_keys(double keys, double heads) { read("k", keys * heads * d_ * element_); }
-  void read_values(double keys, double heads) { read("v", keys * heads * dv_ * element_); }
+  // A pass over a matrix of standard attention.
+  void read_matrix(const char* tensor) { move_matrix(tensor, cost_.matrix_bytes, 0); }
+  void write_matrix(const char* tensor) { move_matrix(tensor, 0, cost_.matrix_bytes); }
+  void move_matrix(const char* tensor, double read_bytes, double write_bytes) {
+    if (2 * cost_.matrix_bytes > cache_bytes_) return move(tensor, read_bytes, write_bytes);
+    move(tensor, 0, 0, read_bytes + write_bytes);
+  }
+  void read_keys() { read("k", sums_.keys * kv_heads_ * d_ * element_); }
+  void read_values() { read("v", sums_.keys * kv_heads_ * dv_ * element_); }
+  // Sets what part of repeated reads reaches slow memory: `set_bytes` is what a head reads again,
+  // `tiles` how often, `together` how many of its tiles run at once.
+  void look_at_cache(double set_bytes, double tiles, double together);
+  // `bytes` with repetition, of which `once` are different ones.
+  void read_again(const char* tensor, double bytes, double once) {
+    const double slow = std::max(std::min(bytes, once), bytes * slow_share_);
+    move(tensor, slow, 0, bytes - slow);
+  }
+  void update_again(const char* tensor, double read_bytes, double write_bytes, double once) {
+    const double slow_read = std::max(std::min(read_bytes, once), read_bytes * slow_share_);
+    const double slow_write = std::max(std::min(write_bytes, once), write_bytes * slow_share_);
+    move(tensor, slow_read, slow_write, read_bytes + write_bytes - slow_read - slow_write);
+  }
   // fp32 sums that lay in slow memory, to elements.
   void convert(const char* sums, const char* tensor, double row_numbers);
 
   Cost& cost_;
   const Sums& sums_;
   const ScheduleChoice& choice_;
-  double element_, sum_, q_heads_, kv_heads_, d_, dv_;
+  double element_, sum_, q_heads_, kv_heads_, cores_, cache_bytes_, d_, dv_;
+  double slow_share_ = 1;
   const char* pass_ = "";
 };
+
+void TrafficList::look_at_cache(double set_bytes, double tiles, double together) {
+  if (cache_bytes_ <= 0) return;
+  const double heads = std::max(1.0, sums_.sequences * kv_heads_);
+  const double heads_together = std::min(heads, std::ceil(cores_ / together));
+  const bool held = heads_together * set_bytes <= cache_bytes_;
+  slow_share_ = held ? 0 : std::ceil(tiles / together) / std::max(1.0, tiles);
+}
 
 void TrafficList::convert(const char* sums, const char* tensor, double row_numbers) {
   if (sum_ == element_) return;
@@ -83,55 +117,64 @@ void TrafficList::standard() {
   cost_.extra_bytes = cost_.matrix_bytes;  // P over S
   pass_ = "scores";
   read("q", sums_.rows * q_row());
-  read_keys(sums_.keys, q_heads_);
-  write("S", cost_.matrix_bytes);
+  read_keys();
+  write_matrix("S");
   pass_ = "softmax";
-  read("S", cost_.matrix_bytes);
-  write("P", cost_.matrix_bytes);
+  read_matrix("S");
+  write_matrix("P");
   pass_ = "output";
-  read("P", cost_.matrix_bytes);
-  read_values(sums_.keys, q_heads_);
+  read_matrix("P");
+  read_values();
   write("out", sums_.rows * out_row());
 }
 
 void TrafficList::keys_outside() {
-  cost_.passes =
-      static_cast<int64_t>(std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys)));
+  const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
+  cost_.passes = static_cast<int64_t>(tiles);
   pass_ = "tiles";
-  read_keys(sums_.walk.keys, kv_heads_);
-  read_values(sums_.walk.keys, kv_heads_);
-  read("q", sums_.walk.rows * q_row());
+  read_keys();
+  read_values();
+  const double partial = q_heads_ * dv_ * sum_;
+  const double group = 1 / kv_heads_;
+  look_at_cache(sums_.longest_rows * (q_row() + partial + 2 * statistic_row()) * group, tiles, 1);
+  read_again("q", sums_.walk.rows * q_row(), sums_.rows * q_row());
   // Rows that no tile visits are written all the same.
   const double written = std::max(sums_.walk.rows, sums_.rows);
-  const double partial = q_heads_ * dv_ * sum_;
-  move(sum_ == element_ ? "out" : "partial out", sums_.walk.rows * partial, written * partial);
-  move("m, l", 2 * sums_.walk.rows * statistic_row(), 2 * written * statistic_row());
+  update_again(sum_ == element_ ? "out" : "partial out", sums_.walk.rows * partial,
+               written * partial, sums_.rows * partial);
+  update_again("m, l", 2 * sums_.walk.rows * statistic_row(), 2 * written * statistic_row(),
+               2 * sums_.rows * statistic_row());
   cost_.extra_bytes = 2 * sums_.rows * statistic_row();
   convert("partial out", "out", dv_);
 }
 
 void TrafficList::queries_outside() {
-  cost_.passes =
-      static_cast<int64_t>(std::ceil(sums_.longest_rows / static_cast<double>(choice_.tile_rows)));
+  const double tiles = std::ceil(sums_.longest_rows / static_cast<double>(choice_.tile_rows));
+  cost_.passes = static_cast<int64_t>(tiles);
   pass_ = "tiles";
   read("q", sums_.walk.rows * q_row());
-  read_keys(sums_.walk.keys, q_heads_);
-  read_values(sums_.walk.keys, q_heads_);
+  const double group = q_heads_ / kv_heads_;
+  look_at_cache(sums_.longest_keys * (d_ + dv_) * element_, tiles * group,
+                std::clamp(tiles * group, 1.0, cores_));
+  const double reads = sums_.walk.keys * q_heads_ * element_;
+  const double once = sums_.keys * kv_heads_ * element_;
+  read_again("k", reads * d_, once * d_);
+  read_again("v", reads * dv_, once * dv_);
   write("out", sums_.rows * out_row());
   write("lse", sums_.rows * statistic_row());
   cost_.extra_bytes = sums_.rows * statistic_row();
 }
 
-void TrafficList::decode(int64_t cores) {
+void TrafficList::decode() {
   const double blocks = std::max(1.0, sums_.sequences * kv_heads_);
-  const double wanted = std::ceil(static_cast<double>(cores) / blocks);
+  const double wanted = std::ceil(cores_ / blocks);
   const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
   const double parts = std::clamp(wanted, 1.0, std::max(1.0, tiles));
   cost_.passes = static_cast<int64_t>(parts);
   pass_ = "tiles";
   read("q", sums_.walk.rows * q_row());
-  read_keys(sums_.walk.keys, kv_heads_);
-  read_values(sums_.walk.keys, kv_heads_);
+  read("k", sums_.walk.keys * kv_heads_ * d_ * element_);
+  read("v", sums_.walk.keys * kv_heads_ * dv_ * element_);
   if (parts > 1) {
     const double partial = parts * sums_.rows * (q_heads_ * dv_ * sum_ + statistic_row());
     cost_.extra_bytes = partial;
@@ -143,28 +186,27 @@ void TrafficList::decode(int64_t cores) {
 }
 
 void TrafficList::standard_backward() {
-  const double matrix = cost_.matrix_bytes;
   const double keys = sums_.keys * kv_heads_ * element_;
   cost_.passes = 5;
-  cost_.extra_bytes = 2 * matrix;  // P kept from forward; dS over dP
+  cost_.extra_bytes = 2 * cost_.matrix_bytes;  // P kept from forward; dS over dP
   pass_ = "d_v";
-  read("P", matrix);
+  read_matrix("P");
   read("d_out", sums_.rows * out_row());
   write("d_v", keys * dv_);
   pass_ = "dP";
   read("d_out", sums_.rows * out_row());
-  read_values(sums_.keys, q_heads_);
-  write("dP", matrix);
+  read_values();
+  write_matrix("dP");
   pass_ = "dS";
-  read("P", matrix);
-  read("dP", matrix);
-  write("dS", matrix);
+  read_matrix("P");
+  read_matrix("dP");
+  write_matrix("dS");
   pass_ = "d_q";
-  read("dS", matrix);
-  read_keys(sums_.keys, q_heads_);
+  read_matrix("dS");
+  read_keys();
   write("d_q", sums_.rows * q_row());
   pass_ = "d_k";
-  read("dS", matrix);
+  read_matrix("dS");
   read("q", sums_.rows * q_row());
   write("d_k", keys * d_);
 }
@@ -172,21 +214,23 @@ void TrafficList::standard_backward() {
 void TrafficList::recompute_backward() {
   const double keys = sums_.keys * kv_heads_ * element_;
   const double visited = sums_.walk.rows;
-  cost_.passes =
-      static_cast<int64_t>(std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys)));
+  const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
+  cost_.passes = static_cast<int64_t>(tiles);
   pass_ = "delta";
   read("out", sums_.rows * out_row());
   read("d_out", sums_.rows * out_row());
   write("delta", sums_.rows * statistic_row());
   pass_ = "tiles";
-  read_keys(sums_.walk.keys, kv_heads_);
-  read_values(sums_.walk.keys, kv_heads_);
-  read("q", visited * q_row());
-  read("d_out", visited * out_row());
-  read("lse, delta", 2 * visited * statistic_row());
+  read_keys();
+  read_values();
   const double partial = q_heads_ * d_ * sum_;
-  move(sum_ == element_ ? "d_q" : "partial d_q", visited * partial,
-       std::max(visited, sums_.rows) * partial);
+  const double a_row = q_row() + out_row() + partial + 2 * statistic_row();
+  look_at_cache(sums_.longest_rows * a_row / kv_heads_, tiles, std::clamp(tiles, 1.0, cores_));
+  read_again("q", visited * q_row(), sums_.rows * q_row());
+  read_again("d_out", visited * out_row(), sums_.rows * out_row());
+  read_again("lse, delta", 2 * visited * statistic_row(), 2 * sums_.rows * statistic_row());
+  update_again(sum_ == element_ ? "d_q" : "partial d_q", visited * partial,
+               std::max(visited, sums_.rows) * partial, sums_.rows * partial);
   write("d_k", keys * d_);
   write("d_v", keys * dv_);
   cost_.extra_bytes = 2 * sums_.rows * statistic_row();
@@ -195,9 +239,9 @@ void TrafficList::recompute_backward() {
 
 }  // namespace
 
-void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice, int64_t cores,
-                 const Sums& sums, Cost& cost) {
-  TrafficList list(shape, choice, sums, cost);
+void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice,
+                 const MachineRoofs& machine, const Sums& sums, Cost& cost) {
+  TrafficList list(shape, choice, machine, sums, cost);
   switch (choice.schedule) {
     case Schedule::standard:
       return list.standard();
@@ -206,7 +250,7 @@ void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice, int6
     case Schedule::tiled_q_outside:
       return list.queries_outside();
     case Schedule::decode:
-      return list.decode(cores);
+      return list.decode();
     case Schedule::standard_backward:
       return list.standard_backward();
     case Schedule::recompute_backward:

@@ -19,7 +19,7 @@ struct Sums {
 };
 
 // Fills cost.traffic, passes and extra_bytes. cost.matrix_bytes is there.
-void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice, int64_t cores,
-                 const Sums& sums, Cost& cost);
+void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice,
+                 const MachineRoofs& machine, const Sums& sums, Cost& cost);
 
 }  // namespace tilewise::cost_model
