@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "case/suggest.h"
+#include "cli/explain.h"
 #include "cli/recorded.h"
 #include "cli/tensor_file.h"
 #include "cli/verbs.h"
@@ -25,6 +26,7 @@ struct AllOptions {
   CheckOptions check;
   BenchOptions bench;
   DemoOptions demo;
+  ExplainOptions explain;
 };
 
 ProgressMode progress_mode(const std::string& word) {
@@ -95,6 +97,24 @@ void add_cases(CLI::App* verb, std::vector<std::string>& words, std::string& bac
   verb->add_option("--backend", backend, "Only this one: cpu, standard or reference");
 }
 
+void add_explain(CLI::App& app, AllOptions& all) {
+  ExplainOptions& explain = all.explain;
+  CLI::App* verb = app.add_subcommand("explain", "What a Case costs, and why, without running it");
+  verb->add_option("case", explain.words, "Case text (default: the published example)");
+  verb->add_option("--machine", explain.machine,
+                   "example, a100, h100 or h200 (default: h100; without a Case example)");
+  verb->add_option("--flops", explain.flops, "FLOP/s of the machine, such as 300e12");
+  verb->add_option("--bandwidth", explain.bandwidth, "Bytes/s of its memory, such as 2e12");
+  verb->add_option("--exps", explain.exps, "Exponentials/s");
+  verb->add_option("--sram", explain.sram, "Fast memory of a core, such as 192K");
+  verb->add_option("--cache", explain.cache, "Cache that all cores share, such as 50M");
+  verb->add_option("--scores", explain.scores,
+                   "Only the online softmax of these scores, block by block: \"1,3|2,5\"");
+  verb->add_flag("--published", explain.published,
+                 "Count as published: no row statistics, every number as wide as the dtype");
+  add_shared(verb, all.shared, kPlain);
+}
+
 void add_verbs(CLI::App& app, AllOptions& all) {
   add_run(app, all);
   CLI::App* check = app.add_subcommand("check", "Compare backends with float64");
@@ -113,6 +133,7 @@ void add_verbs(CLI::App& app, AllOptions& all) {
   demo->add_option("--length", all.demo.length, "Rows of the long problem (default 16384)")
       ->check(CLI::Range(16, 1 << 20));
   add_shared(demo, all.shared, kThreads | kMarkdown);
+  add_explain(app, all);
 }
 
 // ", did you mean ...?", or else what is known.
@@ -154,11 +175,13 @@ int run_verb(const std::string& verb, AllOptions& all) {
   set_case_file_reader(&read_recording);
   if (all.shared.threads > 0) set_num_threads(all.shared.threads);
   all.run.shared = all.check.shared = all.bench.shared = all.demo.shared = all.shared;
+  all.explain.shared = all.shared;
   if (verb == "run") return run(all.run);
   if (verb == "check") return check(all.check);
   if (verb == "bench") return bench(all.bench);
   if (verb == "support") return support(all.shared);
   if (verb == "doctor") return doctor(all.shared);
+  if (verb == "explain") return explain(all.explain);
   return demo(all.demo);
 }
 
