@@ -77,6 +77,7 @@ struct TILEWISE_API ScheduleChoice {
   Accounting accounting = Accounting::full;
   int64_t tile_rows = 0;  // 0: from the machine's fast memory
   int64_t tile_keys = 0;
+  DType matrix_dtype = DType::none;  // of S, P and their gradients in memory; none: the shape's
 };
 
 // Bytes of one tensor in one pass: between slow and fast memory, and what the cache spares.

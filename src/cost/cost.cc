@@ -224,7 +224,8 @@ Cost cost(const AttentionShape& shape, const ScheduleChoice& choice, const Machi
   }
   const cost_model::Sums sums = sums_of(shape, whole);
   count_operations(shape, choice.schedule, sums, result);
-  result.matrix_bytes = result.all_pairs * static_cast<double>(size_of(shape.dtype));
+  const DType matrix = choice.matrix_dtype == DType::none ? shape.dtype : choice.matrix_dtype;
+  result.matrix_bytes = result.all_pairs * static_cast<double>(size_of(matrix));
   result.compulsory_bytes = compulsory_bytes(shape, choice.schedule, sums);
   cost_model::add_traffic(shape, whole, machine, sums, result);
   add_times(machine, result);

@@ -195,6 +195,15 @@ TEST(Model, FullAccountingAddsStatisticsAndWiderSums) {
             2 * bytes_of(simple, "out") + 4096.0 * 64 * 4);  // fp32, and read to convert
 }
 
+TEST(Model, MatrixMayBeWiderThanTheInputs) {
+  AttentionShape shape = shape_of(1024, 1024, 64);
+  shape.dtype = DType::bf16;
+  ScheduleChoice choice = {Schedule::standard};
+  const Cost narrow = cost(shape, choice, h100());
+  choice.matrix_dtype = DType::f32;
+  EXPECT_EQ(cost(shape, choice, h100()).bytes() - narrow.bytes(), 4 * narrow.matrix_bytes);
+}
+
 // Reads that repeat come from the cache when it holds them, and are not lost from the count.
 TEST(Cache, SparesRepeatedReads) {
   AttentionShape shape = shape_of(4096, 4096, 64);
