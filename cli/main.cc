@@ -11,6 +11,7 @@
 
 #include "case/suggest.h"
 #include "cli/explain.h"
+#include "cli/profile.h"
 #include "cli/recorded.h"
 #include "cli/tensor_file.h"
 #include "cli/verbs.h"
@@ -27,6 +28,7 @@ struct AllOptions {
   BenchOptions bench;
   DemoOptions demo;
   ExplainOptions explain;
+  ProfileOptions profile;
 };
 
 ProgressMode progress_mode(const std::string& word) {
@@ -115,6 +117,19 @@ void add_explain(CLI::App& app, AllOptions& all) {
   add_shared(verb, all.shared, kPlain);
 }
 
+void add_profile(CLI::App& app, AllOptions& all) {
+  ProfileOptions& profile = all.profile;
+  CLI::App* verb = app.add_subcommand("profile", "Whether Tilewise helps a Case on this machine");
+  verb->add_option("case", profile.words, "Case text")->required();
+  verb->add_option("--hidden", profile.hidden, "Width of the layer around (default hq x d)")
+      ->check(CLI::Range(1, 1 << 24));
+  verb->add_option("--ffn", profile.ffn, "Width of its feed-forward (default 8/3 of hidden)")
+      ->check(CLI::Range(1, 1 << 24));
+  verb->add_option("-r,--repetitions", profile.repetitions, "Samples of each (default 7)")
+      ->check(CLI::Range(1, 1000000));
+  add_shared(verb, all.shared, kThreads);
+}
+
 void add_verbs(CLI::App& app, AllOptions& all) {
   add_run(app, all);
   CLI::App* check = app.add_subcommand("check", "Compare backends with float64");
@@ -134,6 +149,7 @@ void add_verbs(CLI::App& app, AllOptions& all) {
       ->check(CLI::Range(16, 1 << 20));
   add_shared(demo, all.shared, kThreads | kMarkdown);
   add_explain(app, all);
+  add_profile(app, all);
 }
 
 // ", did you mean ...?", or else what is known.
@@ -175,13 +191,14 @@ int run_verb(const std::string& verb, AllOptions& all) {
   set_case_file_reader(&read_recording);
   if (all.shared.threads > 0) set_num_threads(all.shared.threads);
   all.run.shared = all.check.shared = all.bench.shared = all.demo.shared = all.shared;
-  all.explain.shared = all.shared;
+  all.explain.shared = all.profile.shared = all.shared;
   if (verb == "run") return run(all.run);
   if (verb == "check") return check(all.check);
   if (verb == "bench") return bench(all.bench);
   if (verb == "support") return support(all.shared);
   if (verb == "doctor") return doctor(all.shared);
   if (verb == "explain") return explain(all.explain);
+  if (verb == "profile") return profile(all.profile);
   return demo(all.demo);
 }
 

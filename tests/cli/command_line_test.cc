@@ -69,7 +69,8 @@ TEST(CommandLine, SaysWhatItIs) {
   EXPECT_EQ(tilewise("--version").status, 0);
   const Outcome help = tilewise("--help");
   EXPECT_EQ(help.status, 0);
-  for (const char* verb : {"run", "check", "bench", "support", "doctor", "demo"}) {
+  for (const char* verb :
+       {"run", "check", "bench", "support", "doctor", "demo", "explain", "profile"}) {
     EXPECT_TRUE(has(help.out, verb)) << verb;
   }
   EXPECT_EQ(tilewise("").status, 2);

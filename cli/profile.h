@@ -1,0 +1,76 @@
+// tilewise profile: standard attention and Tilewise on the same tensors in one run, held against
+// the roofs of this machine and the IO model, with one sentence of advice. profile.cc measures,
+// profile_text.cc words and prints, html_report.cc draws.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/explain.h"
+#include "cli/measure.h"
+#include "cli/roofs.h"
+#include "cli/verbs.h"
+#include "tilewise/cost.hpp"
+
+namespace tilewise::cli {
+
+struct ProfileOptions {
+  Shared shared;
+  std::vector<std::string> words;  // one Case
+  std::string html;                // file to write; "": none
+  int64_t hidden = 0;              // of the transformer layer around; 0: q_heads x d
+  int64_t ffn = 0;                 // 0: 8/3 of hidden
+  int repetitions = 7;
+};
+int profile(const ProfileOptions& options);
+
+// One way to compute the Case, as it was measured.
+struct ProfiledPath {
+  std::string name;     // "standard attention", "Tilewise"
+  std::string backend;  // that ran
+  std::string why_not;  // "": it ran
+  Timing timing;
+  double useful_flops = 0;
+  int64_t workspace_bytes = 0;
+  Schedule schedule = Schedule::standard;
+  Cost model;
+
+  bool ran() const { return why_not.empty(); }
+  double gflops() const { return ran() ? useful_flops / timing.median_s * 1e-9 : 0; }
+  // Part of the time that the highest roof asks for.
+  double roof_share() const { return ran() ? model.seconds() / timing.median_s : 0; }
+};
+
+// Both ways at one length.
+struct ProfiledCase {
+  Case text;
+  AttentionShape shape;
+  ProfiledPath standard;
+  ProfiledPath tiled;
+};
+
+// The transformer layer around the attention: time of everything else, by its operations and
+// weights.
+struct LayerEstimate {
+  int64_t hidden = 0;
+  int64_t ffn = 0;
+  double rest_s = 0;
+  double share(double attention_s) const { return attention_s / (attention_s + rest_s); }
+};
+
+struct Profile {
+  MeasuredRoofs roofs;
+  int threads = 0;
+  double others_cores = 0;  // that other processes kept busy meanwhile
+  ProfiledCase main;
+  std::vector<ProfiledCase> lengths;  // shorter ones and the main one, for the report
+  LayerEstimate layer;
+  std::string advice;
+};
+
+// The one sentence.
+std::string advice_of(const Profile& profile);
+std::vector<Row> profile_rows(const Profile& profile);
+void print_profile(const Profile& profile);
+
+}  // namespace tilewise::cli
