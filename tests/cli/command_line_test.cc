@@ -86,7 +86,7 @@ TEST(CommandLine, AnswersMistakesInOneLine) {
       {"chek q=4", "tilewise: verb \"chek\" is not known, did you mean \"check\"?\n"},
       {"frobnicate",
        "tilewise: verb \"frobnicate\" is not known, expected run, check, bench, support, doctor, "
-       "demo\n"},
+       "demo, explain, profile\n"},
       {"check --backnd cpu q=4",
        "tilewise: check: flag \"--backnd\" is not known, did you mean \"--backend\"?\n"},
       {"bench --zzzzzz=3 q=4",
