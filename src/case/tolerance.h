@@ -14,7 +14,7 @@
 
 namespace tilewise {
 
-// Fitted once on 100,000 random Cases, then frozen: docs/numerics.md has the worst ratios.
+// Fitted once on random Cases, then frozen: docs/numerics.md has the worst ratios.
 inline constexpr double kC1 = 1.0;  // roundings of weights to the element type
 inline constexpr double kC2 = 4.0;  // roundings of float32 sums
 
