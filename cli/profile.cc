@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "case/case_tensors.h"
+#include "cli/html_report.h"
 #include "cli/machine.h"
 #include "cli/neighbours.h"
 #include "cli/tensor_file.h"
@@ -184,12 +185,14 @@ int profile(const ProfileOptions& options) {
   if (!options.html.empty()) result.lengths.push_back(result.main);
   result.layer = estimate_layer(options, result.main, result.roofs.machine);
   result.advice = advice_of(result);
+  if (!options.html.empty()) write_html_report(result, options.shared.command, options.html);
   if (options.shared.format == Format::json) {
     print_json(options.shared.command, profile_rows(result));
   } else if (options.shared.format == Format::csv) {
     print_csv(profile_rows(result));
   } else {
     print_profile(result);
+    if (!options.html.empty()) fmt::print("\nwrote {}\n", options.html);
   }
   return 0;
 }
