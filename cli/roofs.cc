@@ -174,7 +174,8 @@ double copy_rate(int64_t bytes) {
 
 double exp_rate() {
   constexpr int64_t kRounds = 20000;
-  constexpr double kEach = 4 * sizeof(Floats) / sizeof(float);
+  constexpr size_t kLanes = sizeof(Floats) / sizeof(float);
+  constexpr auto kEach = static_cast<double>(4 * kLanes);
   return usual_rate(kEach * kRounds, [] { wide() ? exp2_wide(kRounds) : exp2_plain(kRounds); });
 }
 
