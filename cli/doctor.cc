@@ -157,7 +157,7 @@ std::vector<Finding> findings() {
   const std::string gpu = find_gpu(gpu_lack);
   const std::string nvrtc = find_nvrtc();
   std::string forced;
-  for (const char* name : {"TILEWISE_BACKEND", "TILEWISE_ISA", "TILEWISE_LOG"}) {
+  for (const char* name : {"TILEWISE_BACKEND", "TILEWISE_ISA"}) {
     if (!environment(name).empty()) forced += fmt::format("{}={} ", name, environment(name));
   }
   return {

@@ -15,10 +15,6 @@ constexpr int64_t kMaxHeadDim = 256;
 // Element offsets stay below this, so that sums of offsets never overflow int64.
 constexpr int64_t kMaxExtent = int64_t{1} << 60;
 
-std::string_view operation_of(const Problem& problem) {
-  return problem.direction == Direction::forward ? "tilewise::forward" : "tilewise::backward";
-}
-
 std::string text_of(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
@@ -29,12 +25,8 @@ std::string size_name(Arg arg, int dim) {
   return std::string(name_of(arg)) + ".size[" + std::to_string(dim) + "]";
 }
 
-bool is_gradient(Arg arg) {
-  return arg == Arg::d_q || arg == Arg::d_k || arg == Arg::d_v || arg == Arg::d_sink;
-}
-
 void check_presence(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const bool backward = problem.direction == Direction::backward;
   for (const Arg arg : {Arg::q, Arg::k, Arg::v, Arg::out}) {
     if (!problem.has(arg)) throw_invalid(operation, name_of(arg), "not given", "a tensor", "");
@@ -46,7 +38,7 @@ void check_presence(const Problem& problem) {
   }
   bool any_gradient = false;
   for (const Arg arg : {Arg::d_out, Arg::d_lse, Arg::d_q, Arg::d_k, Arg::d_v, Arg::d_sink}) {
-    any_gradient = any_gradient || (is_gradient(arg) && problem.has(arg));
+    any_gradient = any_gradient || (is_written(Direction::backward, arg) && problem.has(arg));
     if (!backward && problem.has(arg)) {
       throw_invalid(operation, name_of(arg), "given", "nothing", "dir=fwd");
     }
@@ -67,7 +59,7 @@ void check_presence(const Problem& problem) {
 }
 
 void check_dtypes(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const DType main = problem.dtype;
   if (main != DType::f32 && main != DType::bf16 && main != DType::f16) {
     throw_invalid(operation, "q.dtype", name_of(main), "fp32, bf16 or fp16", "");
@@ -109,7 +101,7 @@ std::string text_of(const Device& device) {
 }
 
 void check_devices(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   if (problem.device.type != DeviceType::cpu && problem.device.type != DeviceType::cuda) {
     throw_invalid(operation, "q.device", text_of(problem.device), "cpu or cuda", "");
   }
@@ -130,7 +122,7 @@ struct ExpectedSize {
 
 void check_shape(const Problem& problem, Arg arg, std::initializer_list<ExpectedSize> expected) {
   if (!problem.has(arg)) return;
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const Tensor& layout = problem.layout(arg);
   if (layout.ndim != static_cast<int32_t>(expected.size())) {
     throw_invalid(operation, std::string(name_of(arg)) + ".ndim", std::to_string(layout.ndim),
@@ -149,7 +141,7 @@ void check_shape(const Problem& problem, Arg arg, std::initializer_list<Expected
 }
 
 void check_ranges(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const int rank = problem.packed ? 3 : 4;
   for (const Arg arg : {Arg::q, Arg::k, Arg::v}) {
     const Tensor& layout = problem.layout(arg);
@@ -250,11 +242,6 @@ void check_head_vectors(const Problem& problem) {
   }
 }
 
-bool is_output(const Problem& problem, Arg arg) {
-  if (problem.direction == Direction::forward) return arg == Arg::out || arg == Arg::lse;
-  return is_gradient(arg);
-}
-
 // No two elements share memory: sorted by stride, each dimension steps over all the inner ones.
 bool nests(const Tensor& layout) {
   int64_t inner_extent = 0;
@@ -276,7 +263,7 @@ bool nests(const Tensor& layout) {
 }
 
 void check_strides(const Problem& problem, Arg arg) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const Tensor& layout = problem.layout(arg);
   if (layout.elements() == 0) return;
   int64_t extent = 0;
@@ -296,7 +283,7 @@ void check_strides(const Problem& problem, Arg arg) {
                     size_name(arg, dim) + " is " + std::to_string(layout.size[d]));
     }
   }
-  if (is_output(problem, arg) && !nests(layout)) {
+  if (is_written(problem.direction, arg) && !nests(layout)) {
     throw_invalid(operation, std::string(name_of(arg)) + ".stride", "overlapping itself",
                   "strides that give each element its own memory", "it is an output");
   }
@@ -314,12 +301,13 @@ void check_counts(const Problem& problem) {
       __builtin_mul_overflow(elements, len, &elements) ||
       __builtin_mul_overflow(elements, kMaxHeadDim, &elements) || elements > kMaxExtent ||
       problem.q_len > kMaxExtent / kMaxHeadDim || problem.kv_len > kMaxExtent / kMaxHeadDim) {
-    throw_invalid(operation_of(problem), "batch * heads * len", "too large", "below 2^52 rows", "");
+    throw_invalid(operation_of(problem.direction), "batch * heads * len", "too large",
+                  "below 2^52 rows", "");
   }
 }
 
 void check_mask(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const Mask& mask = problem.options.mask;
   const std::string_view windows = "-1 (unbounded) or more";
   if (mask.left < -1) {
@@ -340,7 +328,7 @@ void check_mask(const Problem& problem) {
 }
 
 void check_options(const Problem& problem) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const Options& options = problem.options;
   if (options.scale.has_value() && !(std::isfinite(*options.scale) && *options.scale > 0)) {
     throw_invalid(operation, "scale", text_of(*options.scale), "finite and > 0", "");

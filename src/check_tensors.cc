@@ -10,17 +10,8 @@ namespace tilewise {
 
 namespace {
 
-std::string_view operation_of(const Problem& problem) {
-  return problem.direction == Direction::forward ? "tilewise::forward" : "tilewise::backward";
-}
-
-bool is_written(const Problem& problem, Arg arg) {
-  if (problem.direction == Direction::forward) return arg == Arg::out || arg == Arg::lse;
-  return arg == Arg::d_q || arg == Arg::d_k || arg == Arg::d_v || arg == Arg::d_sink;
-}
-
 void check_same_layout(const Problem& problem, Arg arg, const Tensor& tensor) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const Tensor& planned = problem.layout(arg);
   if (planned.given() != tensor.given()) {
     throw_invalid(operation, name_of(arg), tensor.given() ? "given" : "not given",
@@ -41,7 +32,7 @@ void check_same_layout(const Problem& problem, Arg arg, const Tensor& tensor) {
 
 void check_data(const Problem& problem, Arg arg, const Tensor& tensor) {
   if (!tensor.given() || tensor.elements() == 0) return;
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const std::string name = std::string(name_of(arg)) + ".data";
   if (tensor.data == nullptr) throw_invalid(operation, name, "null", "a pointer", "");
   const auto address = reinterpret_cast<uintptr_t>(tensor.data);
@@ -103,13 +94,14 @@ void check_overlap(const Problem& problem, const Tensors& tensors) {
   for (int i = 0; i < kArgCount; ++i) {
     const Arg output = static_cast<Arg>(i);
     const Tensor& written = tensor_of(tensors, output);
-    if (!is_written(problem, output) || !written.given() || written.elements() == 0) continue;
+    if (!is_written(problem.direction, output) || !written.given() || written.elements() == 0)
+      continue;
     for (int j = 0; j < kArgCount; ++j) {
       const Arg other = static_cast<Arg>(j);
       const Tensor& tensor = tensor_of(tensors, other);
       if (i == j || !tensor.given() || tensor.elements() == 0) continue;
       if (may_overlap(written, tensor)) {
-        throw_invalid(operation_of(problem), name_of(output),
+        throw_invalid(operation_of(problem.direction), name_of(output),
                       "overlapping " + std::string(name_of(other)), "memory of its own",
                       "it is an output");
       }
@@ -126,7 +118,7 @@ struct SequenceRule {
 };
 
 void check_sequences(const Problem& problem, const Tensor& tensor, const SequenceRule& rule) {
-  const auto operation = operation_of(problem);
+  const auto operation = operation_of(problem.direction);
   const auto* offsets = static_cast<const int32_t*>(tensor.data);
   const auto entry = [&](int64_t i) {
     return std::string(name_of(rule.arg)) + "[" + std::to_string(i) + "]";

@@ -18,10 +18,6 @@ std::span<const Backend* const> backends() {
 
 namespace {
 
-std::string_view operation_of(Direction direction) {
-  return direction == Direction::forward ? "tilewise::forward" : "tilewise::backward";
-}
-
 std::vector<BackendAnswer> ask_backends(const Problem& problem) {
   std::vector<BackendAnswer> answers;
   for (const Backend* backend : backends()) {

@@ -45,7 +45,8 @@ void read_sizes(Problem& problem) {
   problem.kv_heads = k.size[heads];
   problem.value_dim = v.size[heads + 1];
   if (problem.packed) {
-    problem.batch = problem.layout(Arg::cu_seqlens_q).size[0] - 1;
+    const int64_t offsets = problem.layout(Arg::cu_seqlens_q).size[0];
+    problem.batch = offsets > 0 ? offsets - 1 : 0;  // check() refuses a vector without offsets
     problem.total_q = q.size[0];
     problem.total_kv = k.size[0];
     const Options& options = problem.options;
@@ -61,6 +62,15 @@ void read_sizes(Problem& problem) {
 }  // namespace
 
 std::string_view name_of(Arg arg) { return kArgFields[static_cast<size_t>(arg)].name; }
+
+std::string_view operation_of(Direction direction) {
+  return direction == Direction::forward ? "tilewise::forward" : "tilewise::backward";
+}
+
+bool is_written(Direction direction, Arg arg) {
+  if (direction == Direction::forward) return arg == Arg::out || arg == Arg::lse;
+  return arg == Arg::d_q || arg == Arg::d_k || arg == Arg::d_v || arg == Arg::d_sink;
+}
 
 const Tensor& tensor_of(const Tensors& tensors, Arg arg) {
   return tensors.*(kArgFields[static_cast<size_t>(arg)].field);

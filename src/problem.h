@@ -35,6 +35,10 @@ inline constexpr int kArgCount = static_cast<int>(Arg::count);
 
 // "q", "d_out", "cu_seqlens_kv", ...: the name that error messages use.
 std::string_view name_of(Arg arg);
+// "tilewise::forward" or "tilewise::backward": the operation that error messages name.
+std::string_view operation_of(Direction direction);
+// Whether a call writes the argument: out and lse forward, the gradients backward.
+bool is_written(Direction direction, Arg arg);
 const Tensor& tensor_of(const Tensors& tensors, Arg arg);
 Tensor& tensor_of(Tensors& tensors, Arg arg);
 
