@@ -60,8 +60,8 @@ Plan cached_plan(Direction direction, const Tensors& tensors, const Options& opt
   return plan;
 }
 
-void plan_and_run(Direction direction, const Tensors& tensors, const Options& options,
-                  void* stream) {
+void plan_and_run(Direction direction, const Tensors& given, const Options& options, void* stream) {
+  const Tensors tensors = without_idle_strides(given);  // as the cached problems hold them
   const Plan plan = cached_plan(direction, tensors, options);
   const Workspace workspace(plan.workspace_bytes());
   plan.run(tensors, workspace.data, plan.workspace_bytes(), stream);

@@ -23,7 +23,8 @@ class BackendPlan {
   virtual size_t workspace_bytes() const = 0;
   // "key: value" lines about the choice, for Plan::describe().
   virtual std::string describe() const = 0;
-  // tensors passed check_tensors(); workspace is 64-byte aligned and large enough. No allocation.
+  // tensors passed check_tensors() and without_idle_strides(); workspace is 64-byte aligned and
+  // large enough. No allocation.
   virtual void run(const Tensors& tensors, void* workspace, void* stream) const = 0;
 };
 

@@ -100,7 +100,7 @@ void Plan::run(const Tensors& tensors, void* workspace, size_t workspace_bytes,
     throw_invalid(operation, "workspace", workspace == nullptr ? "null" : "not 64-byte aligned",
                   "a 64-byte aligned pointer", "");
   }
-  decided_->run(tensors, workspace, stream);
+  decided_->run(without_idle_strides(tensors), workspace, stream);
 }
 
 }  // namespace tilewise

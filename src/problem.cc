@@ -80,6 +80,18 @@ Tensor& tensor_of(Tensors& tensors, Arg arg) {
   return tensors.*(kArgFields[static_cast<size_t>(arg)].field);
 }
 
+Tensors without_idle_strides(const Tensors& tensors) {
+  Tensors result = tensors;
+  for (const ArgField& arg : kArgFields) {
+    Tensor& tensor = result.*(arg.field);
+    for (int32_t dim = 0; dim < tensor.ndim && dim < kMaxDims; ++dim) {
+      const auto d = static_cast<size_t>(dim);
+      if (tensor.size[d] == 1) tensor.stride[d] = dim == tensor.ndim - 1 ? 1 : 0;
+    }
+  }
+  return result;
+}
+
 semantics::MaskRule Problem::mask_rule() const {
   const Mask& mask = options.mask;
   return {mask.left, mask.right, static_cast<int>(mask.alignment), mask.offset};
@@ -93,9 +105,10 @@ Problem make_problem(Direction direction, const Tensors& tensors, const Options&
   Problem problem;
   problem.direction = direction;
   problem.options = options;
+  const Tensors given = without_idle_strides(tensors);
   for (int i = 0; i < kArgCount; ++i) {
     Tensor& layout = problem.layouts[static_cast<size_t>(i)];
-    layout = tensor_of(tensors, static_cast<Arg>(i));
+    layout = tensor_of(given, static_cast<Arg>(i));
     layout.data = nullptr;
   }
   read_sizes(problem);

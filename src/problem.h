@@ -42,6 +42,11 @@ bool is_written(Direction direction, Arg arg);
 const Tensor& tensor_of(const Tensors& tensors, Arg arg);
 Tensor& tensor_of(Tensors& tensors, Arg arg);
 
+// The same views with the strides of dimensions of size 1, which callers may leave at any value,
+// set to 0 (innermost: 1). Backends see only such tensors, so none of them multiplies a nonsense
+// stride.
+Tensors without_idle_strides(const Tensors& tensors);
+
 struct Problem {
   Direction direction = Direction::forward;
   Options options;

@@ -30,12 +30,18 @@ typedef enum tw_status {
   TW_WORKSPACE_TOO_SMALL = 3,
   TW_OUT_OF_MEMORY = 4,
   TW_DEVICE_ERROR = 5,
-  TW_INTERNAL = 6
+  TW_INTERNAL = 6,
+  TW_STATUS_MAX = 0x7fffffff
 } tw_status;
 
 typedef enum tw_dtype { TW_NONE = 0, TW_F32 = 1, TW_BF16 = 2, TW_F16 = 3, TW_I32 = 4 } tw_dtype;
 typedef enum tw_device_type { TW_CPU = 1, TW_CUDA = 2 } tw_device_type;
-typedef enum tw_direction { TW_FORWARD = 0, TW_BACKWARD = 1 } tw_direction;
+/* _MAX makes the enum as wide as an int, so that a wrong value can be looked at and refused. */
+typedef enum tw_direction {
+  TW_FORWARD = 0,
+  TW_BACKWARD = 1,
+  TW_DIRECTION_MAX = 0x7fffffff
+} tw_direction;
 typedef enum tw_alignment { TW_BOTTOM_RIGHT = 0, TW_TOP_LEFT = 1, TW_AT_OFFSET = 2 } tw_alignment;
 typedef enum tw_determinism { TW_ANY = 0, TW_BITWISE = 1 } tw_determinism;
 

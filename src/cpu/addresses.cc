@@ -77,10 +77,7 @@ Settings settings_of(const Problem& problem) {
 
 bool must_copy_rows(const Problem& problem, Arg arg) {
   if (problem.dtype != DType::f32) return true;
-  const Tensor& layout = problem.layout(arg);
-  const size_t row = problem.packed ? 0 : 1;
-  if (layout.size[row] <= 1) return false;  // the stride of a single row means nothing
-  const int64_t bytes = layout.stride[row] * 4;
+  const int64_t bytes = problem.layout(arg).stride[problem.packed ? 0 : 1] * 4;
   // Rows this far apart fall on few sets of the caches: a block pushes itself out.
   return bytes >= 1024 && bytes % 512 == 0;
 }
