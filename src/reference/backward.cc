@@ -248,6 +248,19 @@ double largest_score(const HeadRule& rule, const Matrix& q, int64_t i, double lo
          std::fabs(rule.slope) * static_cast<double>(distance);
 }
 
+std::vector<double> largest_in_columns(const Matrix& matrix) {
+  std::vector<double> largest(static_cast<size_t>(matrix.cols));
+  for (int64_t i = 0; i < matrix.rows; ++i) {
+    for (int64_t d = 0; d < matrix.cols; ++d) {
+      const double size = std::fabs(matrix.row(i)[d]);
+      if (std::isfinite(size)) {
+        largest[static_cast<size_t>(d)] = std::max(largest[static_cast<size_t>(d)], size);
+      }
+    }
+  }
+  return largest;
+}
+
 void Backward::given_sums(int64_t sequence, int64_t head) {
   const Sequence& lengths = sequences_[static_cast<size_t>(sequence)];
   const QueryHead query = load_query_head(sequence, head);
@@ -257,25 +270,34 @@ void Backward::given_sums(int64_t sequence, int64_t head) {
   const int64_t kv_head = head / (problem_.q_heads / problem_.kv_heads);
   const Matrix keys =
       load_matrix(problem_, tensors_.k, {sequence, lengths.kv_begin, lengths.kv_len, kv_head});
+  const std::vector<double> tallest = largest_in_columns(
+      load_matrix(problem_, tensors_.v, {sequence, lengths.kv_begin, lengths.kv_len, kv_head}));
   double longest = 0;
   for (int64_t j = 0; j < keys.rows; ++j) {
     double squares = 0;
     for (int64_t d = 0; d < keys.cols; ++d) squares += keys.row(j)[d] * keys.row(j)[d];
     longest = std::max(longest, std::sqrt(squares));
   }
+  const double tiny = smallest_normal(problem_.dtype);
   RowSum* sums = sums_of(sequence, head);
   for (int64_t i = 0; i < lengths.q_len; ++i) {
     RowSum& sum = sums[i];
     sum.lse = lse[static_cast<size_t>(i)];
     sum.delta = -query.d_lse[static_cast<size_t>(i)];
     sum.delta_high = std::fabs(sum.delta);
-    for (int64_t d = 0; d < out.cols; ++d) {
-      const double product = query.d_out.row(i)[d] * out.row(i)[d];
-      sum.delta += product;
-      sum.delta_high += static_cast<double>(out.cols) * std::fabs(product);
-    }
     sum.amplification =
         query.rule.score_unit * std::max(1.0, largest_score(query.rule, query.q, i, longest));
+    for (int64_t d = 0; d < out.cols; ++d) {
+      const double d_out = query.d_out.row(i)[d];
+      const double product = d_out * out.row(i)[d];
+      const double tallest_weighed = query.rule.keep_scale * tallest[static_cast<size_t>(d)];
+      sum.delta += product;
+      // A kernel may also form delta from its own weights: apart from this by the rounding of out
+      // and by the error of forward, where A_d is at most the tallest value of the column.
+      sum.delta_low += std::max(std::fabs(product), std::fabs(d_out) * tiny);
+      sum.delta_high += static_cast<double>(out.cols) * std::fabs(product) +
+                        sum.amplification * std::fabs(d_out) * tallest_weighed;
+    }
   }
 }
 

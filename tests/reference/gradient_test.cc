@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "case/tolerance.h"
 #include "reference/reference.h"
 #include "tests/case_expect.h"
 
@@ -129,6 +130,29 @@ TEST(ReferenceGradient, SampledRowsAndKeysEqualTheWhole) {
       EXPECT_NEAR(given.d_k.value[static_cast<size_t>(r * per_key + e)], exact, 1e-5);
     }
   }
+}
+
+// A backend that forms delta from its own weights differs from one that reads the rounded out: the
+// bound of the sampled gradient must cover both.
+TEST(ReferenceGradient, GivenRowSumsAllowForTheRoundingOfOut) {
+  CaseTensors tensors(parse_case("hq=3 hkv=1 q=96 d=16 dir=bwd mask=causal dtype=bf16"),
+                      Poison::off);
+  run_case(tensors, {"reference", ""});
+  const Problem problem = make_problem(Direction::backward, tensors.backward(), tensors.options());
+  const auto exact = reference::backward(problem, tensors.backward());
+  const auto given =
+      reference::backward(problem, tensors.backward(), {}, reference::RowSums::given);
+  double worst = 0;
+  double worst_without_low = 0;
+  for (size_t i = 0; i < exact.d_k.value.size(); ++i) {
+    Expected expected{given.d_k.value[i], given.d_k.low[i], given.d_k.high[i]};
+    worst = std::max(worst, error_ratio(DType::f32, DType::bf16, expected, exact.d_k.value[i]));
+    expected.low = 0;
+    worst_without_low = std::max(
+        worst_without_low, error_ratio(DType::f32, DType::bf16, expected, exact.d_k.value[i]));
+  }
+  EXPECT_LE(worst, 1);
+  EXPECT_GT(worst_without_low, 1);
 }
 
 }  // namespace
