@@ -267,8 +267,9 @@ void print_text(const Explained& e) {
   fmt::print("\nTraffic by pass\n");
   print_table(traffic_table(e), Format::text);
   if (!e.backward) print_fits(e);
-  fmt::print(
-      "\nNo cache stands between slow and fast memory in this model; see docs/io-model.md.\n");
+  const bool cached = e.machine.cache_bytes > 0 && e.accounting == Accounting::full;
+  fmt::print("\n{} between slow and fast memory in this model; see docs/io-model.md.\n",
+             cached ? "A cache that holds all of a set or nothing stands" : "No cache stands");
 }
 
 // ---- rows ----

@@ -192,7 +192,7 @@ std::string heading(const Profile& p, const std::string& command) {
       "</code></p>\n",
       escaped(print_case(p.main.text)), escaped(m.name), p.threads, p.threads == 1 ? "" : "s",
       utc_date(), escaped(command));
-  text += fmt::format("<p class='advice'>{}</p>\n", escaped(p.advice));
+  text += fmt::format("<p class='advice'>{}</p>\n", escaped(p.advice.text));
   if (p.others_cores > 0.3) {
     text += fmt::format("<p class='soft'>Other processes kept {:.1f} cores busy meanwhile.</p>\n",
                         p.others_cores);

@@ -1,9 +1,10 @@
 // tilewise profile: standard attention and Tilewise on the same tensors in one run, held against
-// the roofs of this machine and the IO model, with one sentence of advice. profile.cc measures,
-// profile_text.cc words and prints, html_report.cc draws.
+// the roofs of this machine and the IO model, with advice. profile.cc measures, advice.cc judges,
+// profile_text.cc prints, html_report.cc draws.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/explain.h"
@@ -37,8 +38,8 @@ struct ProfiledPath {
 
   bool ran() const { return why_not.empty(); }
   double gflops() const { return ran() ? useful_flops / timing.median_s * 1e-9 : 0; }
-  // Part of the time that the highest roof asks for.
-  double roof_share() const { return ran() ? model.seconds() / timing.median_s : 0; }
+  // Part of the time that the roofs ask for.
+  double roof_share() const { return ran() ? model.passes_s / timing.median_s : 0; }
 };
 
 // Both ways at one length.
@@ -58,6 +59,14 @@ struct LayerEstimate {
   double share(double attention_s) const { return attention_s / (attention_s + rest_s); }
 };
 
+enum class Verdict { worth_it, little_to_gain, not_compared };
+std::string_view name_of(Verdict verdict);
+
+struct Advice {
+  Verdict verdict = Verdict::not_compared;
+  std::string text;
+};
+
 struct Profile {
   MeasuredRoofs roofs;
   int threads = 0;
@@ -65,11 +74,10 @@ struct Profile {
   ProfiledCase main;
   std::vector<ProfiledCase> lengths;  // shorter ones and the main one, for the report
   LayerEstimate layer;
-  std::string advice;
+  Advice advice;
 };
 
-// The one sentence.
-std::string advice_of(const Profile& profile);
+Advice advice_of(const Profile& profile);
 std::vector<Row> profile_rows(const Profile& profile);
 void print_profile(const Profile& profile);
 

@@ -1,8 +1,5 @@
-// Words and tables of a profile. The advice weighs three numbers: how much faster Tilewise was,
-// what part of a layer attention is, and how much memory the matrix takes.
+// Tables of a profile, for people and as rows; the sentence below them is advice.cc.
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "cli/profile.h"
 
@@ -10,10 +7,6 @@ namespace tilewise::cli {
 
 namespace {
 
-constexpr double kFaster = 1.15;     // less is not worth a change
-constexpr double kLayerGain = 0.05;  // of a layer's time; less will not be noticed
-
-constexpr double kFarFromRoof = 0.25;
 constexpr double kBusyNeighbours = 0.3;  // cores
 
 std::string percent(double share) {
@@ -21,72 +14,6 @@ std::string percent(double share) {
 }
 
 std::string gbps(double bytes_per_s) { return fmt::format("{:.0f}", bytes_per_s * 1e-9); }
-
-// Why standard attention is not the slow one here.
-std::string reason_of(const Profile& p) {
-  const ProfiledPath& standard = p.main.standard;
-  if (p.main.tiled.schedule == Schedule::decode) {
-    return "with so few rows there is no large matrix, and k and v must be read in any case";
-  }
-  if (2 * standard.model.matrix_bytes <= p.roofs.machine.cache_bytes) {
-    return fmt::format("the matrix, {}, fits into the cache",
-                       bytes_text(standard.model.matrix_bytes));
-  }
-  return fmt::format("standard attention is {}-bound here already", name_of(standard.model.bound));
-}
-
-// Where the roof is far above, the comparison says little about what is possible.
-std::string far_from_roof(const Profile& p) {
-  const ProfiledPath& tiled = p.main.tiled;
-  const bool disturbed = p.threads > 1 && p.others_cores > kBusyNeighbours;
-  if (tiled.roof_share() >= kFarFromRoof || disturbed) return "";
-  return fmt::format(" Both could be faster: Tilewise reaches {} of the {} roof here.",
-                     percent(tiled.roof_share()), name_of(tiled.model.bound));
-}
-
-std::string length_text(const Profile& p) {
-  return p.main.text.packed() ? "these lengths" : fmt::format("n = {}", p.main.text.kv);
-}
-
-}  // namespace
-
-std::string advice_of(const Profile& p) {
-  const ProfiledPath& standard = p.main.standard;
-  const ProfiledPath& tiled = p.main.tiled;
-  if (tiled.model.visible_pairs == 0) return "Nothing to compute: no row sees a key.";
-  if (!standard.ran()) {
-    return fmt::format("Standard attention was not run ({}); Tilewise takes {} and {} of memory.",
-                       standard.why_not, seconds_text(tiled.timing.median_s),
-                       bytes_text(static_cast<double>(tiled.workspace_bytes)));
-  }
-  const double before = standard.timing.median_s;
-  const double after = tiled.timing.median_s;
-  const double faster = before / after;
-  const double gain = (before - after) / (before + p.layer.rest_s);
-  const std::string memory = fmt::format("{} of extra memory instead of {}",
-                                         bytes_text(static_cast<double>(tiled.workspace_bytes)),
-                                         bytes_text(static_cast<double>(standard.workspace_bytes)));
-  if (faster < kFaster) {
-    return fmt::format("Little to gain in time: Tilewise is {:.2f} times as fast, because {} ({}).",
-                       faster, reason_of(p), memory) +
-           far_from_roof(p);
-  }
-  if (gain < kLayerGain) {
-    return fmt::format(
-        "Little to gain in time: Tilewise is {:.1f} times as fast, but at {} attention is {} of "
-        "the "
-        "time a layer takes ({}).",
-        faster, length_text(p), percent(p.layer.share(before)), memory);
-  }
-  const std::string worth = fmt::format(
-      "Worth it: Tilewise is {:.1f} times as fast and attention is {} of a layer at {}, so the "
-      "layer "
-      "takes {} less time, with {}.",
-      faster, percent(p.layer.share(before)), length_text(p), percent(gain), memory);
-  return worth + far_from_roof(p);
-}
-
-namespace {
 
 Row path_row(const Profile& p, const ProfiledCase& c, const ProfiledPath& path) {
   Row row;
@@ -109,7 +36,8 @@ Row path_row(const Profile& p, const ProfiledCase& c, const ProfiledPath& path) 
   row.add("model_executed_flops", path.model.executed_flops);
   row.add("model_memory_ms", path.model.memory_s * 1e3);
   row.add("model_compute_ms", path.model.compute_s * 1e3);
-  return row.add("model_exp_ms", path.model.exp_s * 1e3);
+  row.add("model_exp_ms", path.model.exp_s * 1e3);
+  return row.add("model_ms", path.model.passes_s * 1e3);
 }
 
 Row roofs_row(const Profile& p) {
@@ -142,7 +70,8 @@ std::vector<Row> profile_rows(const Profile& p) {
     layer.add("standard_share_of_layer", p.layer.share(p.main.standard.timing.median_s));
   }
   layer.add("tiled_share_of_layer", p.layer.share(p.main.tiled.timing.median_s));
-  rows.push_back(layer.add("advice", p.advice));
+  layer.add("verdict", std::string(name_of(p.advice.verdict)));
+  rows.push_back(layer.add("advice", p.advice.text));
   return rows;
 }
 
@@ -187,7 +116,7 @@ void print_profile(const Profile& p) {
                percent(p.layer.share(p.main.standard.timing.median_s)),
                percent(p.layer.share(p.main.tiled.timing.median_s)));
   }
-  fmt::print("\n\n{}\n", p.advice);
+  fmt::print("\n\n{}\n", p.advice.text);
   if (p.others_cores > kBusyNeighbours) {
     fmt::print("Other processes kept {:.1f} cores busy meanwhile{}.\n", p.others_cores,
                p.threads == 1 ? "; times are CPU time of the thread"

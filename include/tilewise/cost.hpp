@@ -89,6 +89,13 @@ struct TILEWISE_API Traffic {
   double cached_bytes = 0;
 };
 
+// Arithmetic of one pass.
+struct TILEWISE_API Work {
+  std::string pass;
+  double flops = 0;
+  double exps = 0;
+};
+
 enum class Bound : int32_t { memory = 0, compute = 1, exponentials = 2 };
 TILEWISE_API std::string_view name_of(Bound bound);  // "memory", "compute", "exp"
 
@@ -105,6 +112,7 @@ struct TILEWISE_API Cost {
   double useful_flops = 0;    // of the products that the result needs, visible pairs only
   double executed_flops = 0;  // of all products, masked pairs and recomputation too
   double exps = 0;
+  std::vector<Work> work;  // the passes in order
   std::vector<Traffic> traffic;
   double read_bytes = 0;
   double write_bytes = 0;
@@ -118,6 +126,8 @@ struct TILEWISE_API Cost {
   double compute_s = 0;
   double exp_s = 0;
   Bound bound = Bound::memory;  // the largest of the three
+  // The passes one after another, each as long as the largest of its own three.
+  double passes_s = 0;
 
   double bytes() const { return read_bytes + write_bytes; }
   // As if the three overlapped perfectly.

@@ -140,6 +140,20 @@ double compulsory_bytes(const AttentionShape& shape, Schedule schedule,
   return numbers * static_cast<double>(size_of(shape.dtype));
 }
 
+// A pass starts when the one before it has ended: nothing of the two overlaps.
+double seconds_of_passes(const MachineRoofs& machine, const Cost& cost) {
+  double sum = 0;
+  for (const Work& work : cost.work) {
+    double bytes = 0;
+    for (const Traffic& item : cost.traffic) {
+      if (item.pass == work.pass) bytes += item.read_bytes + item.write_bytes;
+    }
+    const double exp_s = machine.exps_per_s > 0 ? work.exps / machine.exps_per_s : 0;
+    sum += std::max({bytes / machine.bytes_per_s, work.flops / machine.flops_per_s, exp_s});
+  }
+  return sum;
+}
+
 void add_times(const MachineRoofs& machine, Cost& cost) {
   for (const Traffic& item : cost.traffic) {
     cost.read_bytes += item.read_bytes;
@@ -155,6 +169,7 @@ void add_times(const MachineRoofs& machine, Cost& cost) {
   } else {
     cost.bound = cost.compute_s > cost.memory_s ? Bound::compute : Bound::memory;
   }
+  cost.passes_s = seconds_of_passes(machine, cost);
 }
 
 // The choice with every tile size known; no larger than the longest sequence.

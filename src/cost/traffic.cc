@@ -55,6 +55,11 @@ class TrafficList {
   double q_row() const { return q_heads_ * d_ * element_; }
   double out_row() const { return q_heads_ * dv_ * element_; }
   double statistic_row() const { return full() ? q_heads_ * kStatisticBytes : 0; }
+  // Opens a pass that does these parts of the schedule's operations.
+  void begin(const char* pass, double flops_share, double exps_share) {
+    pass_ = pass;
+    cost_.work.push_back({pass, flops_share * cost_.executed_flops, exps_share * cost_.exps});
+  }
   void read(const char* tensor, double bytes) { move(tensor, bytes, 0); }
   void write(const char* tensor, double bytes) { move(tensor, 0, bytes); }
   void move(const char* tensor, double read_bytes, double write_bytes, double cached_bytes = 0) {
@@ -106,7 +111,7 @@ void TrafficList::look_at_cache(double set_bytes, double tiles, double together)
 void TrafficList::convert(const char* sums, const char* tensor, double row_numbers) {
   if (sum_ == element_) return;
   const double numbers = sums_.rows * q_heads_ * row_numbers;
-  pass_ = "convert";
+  begin("convert", 0, 0);
   read(sums, numbers * sum_);
   write(tensor, numbers * element_);
   cost_.extra_bytes += numbers * sum_;
@@ -115,14 +120,15 @@ void TrafficList::convert(const char* sums, const char* tensor, double row_numbe
 void TrafficList::standard() {
   cost_.passes = 3;
   cost_.extra_bytes = cost_.matrix_bytes;  // P over S
-  pass_ = "scores";
+  const double of_scores = d_ / (d_ + dv_);
+  begin("scores", of_scores, 0);
   read("q", sums_.rows * q_row());
   read_keys();
   write_matrix("S");
-  pass_ = "softmax";
+  begin("softmax", 0, 1);
   read_matrix("S");
   write_matrix("P");
-  pass_ = "output";
+  begin("output", 1 - of_scores, 0);
   read_matrix("P");
   read_values();
   write("out", sums_.rows * out_row());
@@ -131,7 +137,7 @@ void TrafficList::standard() {
 void TrafficList::keys_outside() {
   const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
   cost_.passes = static_cast<int64_t>(tiles);
-  pass_ = "tiles";
+  begin("tiles", 1, 1);
   read_keys();
   read_values();
   const double partial = q_heads_ * dv_ * sum_;
@@ -151,7 +157,7 @@ void TrafficList::keys_outside() {
 void TrafficList::queries_outside() {
   const double tiles = std::ceil(sums_.longest_rows / static_cast<double>(choice_.tile_rows));
   cost_.passes = static_cast<int64_t>(tiles);
-  pass_ = "tiles";
+  begin("tiles", 1, 1);
   read("q", sums_.walk.rows * q_row());
   const double group = q_heads_ / kv_heads_;
   look_at_cache(sums_.longest_keys * (d_ + dv_) * element_, tiles * group,
@@ -171,7 +177,7 @@ void TrafficList::decode() {
   const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
   const double parts = std::clamp(wanted, 1.0, std::max(1.0, tiles));
   cost_.passes = static_cast<int64_t>(parts);
-  pass_ = "tiles";
+  begin("tiles", 1, 1);
   read("q", sums_.walk.rows * q_row());
   read("k", sums_.walk.keys * kv_heads_ * d_ * element_);
   read("v", sums_.walk.keys * kv_heads_ * dv_ * element_);
@@ -179,7 +185,7 @@ void TrafficList::decode() {
     const double partial = parts * sums_.rows * (q_heads_ * dv_ * sum_ + statistic_row());
     cost_.extra_bytes = partial;
     write("parts", partial);
-    pass_ = "merge";
+    begin("merge", 0, 0);
     read("parts", partial);
   }
   write("out", sums_.rows * out_row());
@@ -189,23 +195,25 @@ void TrafficList::standard_backward() {
   const double keys = sums_.keys * kv_heads_ * element_;
   cost_.passes = 5;
   cost_.extra_bytes = 2 * cost_.matrix_bytes;  // P kept from forward; dS over dP
-  pass_ = "d_v";
+  const double of_d = d_ / (2 * (d_ + dv_));
+  const double of_dv = dv_ / (2 * (d_ + dv_));
+  begin("d_v", of_dv, 0);
   read_matrix("P");
   read("d_out", sums_.rows * out_row());
   write("d_v", keys * dv_);
-  pass_ = "dP";
+  begin("dP", of_dv, 0);
   read("d_out", sums_.rows * out_row());
   read_values();
   write_matrix("dP");
-  pass_ = "dS";
+  begin("dS", 0, 0);
   read_matrix("P");
   read_matrix("dP");
   write_matrix("dS");
-  pass_ = "d_q";
+  begin("d_q", of_d, 0);
   read_matrix("dS");
   read_keys();
   write("d_q", sums_.rows * q_row());
-  pass_ = "d_k";
+  begin("d_k", of_d, 0);
   read_matrix("dS");
   read("q", sums_.rows * q_row());
   write("d_k", keys * d_);
@@ -216,11 +224,11 @@ void TrafficList::recompute_backward() {
   const double visited = sums_.walk.rows;
   const double tiles = std::ceil(sums_.longest_keys / static_cast<double>(choice_.tile_keys));
   cost_.passes = static_cast<int64_t>(tiles);
-  pass_ = "delta";
+  begin("delta", 0, 0);
   read("out", sums_.rows * out_row());
   read("d_out", sums_.rows * out_row());
   write("delta", sums_.rows * statistic_row());
-  pass_ = "tiles";
+  begin("tiles", 1, 1);
   read_keys();
   read_values();
   const double partial = q_heads_ * d_ * sum_;

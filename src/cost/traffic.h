@@ -18,7 +18,7 @@ struct Sums {
   TileWalk walk;  // over the tiles of the schedule; the whole matrix where there are none
 };
 
-// Fills cost.traffic, passes and extra_bytes. cost.matrix_bytes is there.
+// Fills cost.work, traffic, passes and extra_bytes. The operations and matrix_bytes are there.
 void add_traffic(const AttentionShape& shape, const ScheduleChoice& choice,
                  const MachineRoofs& machine, const Sums& sums, Cost& cost);
 

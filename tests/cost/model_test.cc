@@ -268,6 +268,33 @@ TEST(Tiles, LargestRowsAreLargest) {
   }
 }
 
+// Three passes do not overlap: standard attention takes longer than its largest sum where some
+// passes wait for memory and others compute, and never less. One pass takes what seconds() says.
+TEST(Model, PassesOneAfterAnother) {
+  for (const Schedule schedule : kAll) {
+    for (const int64_t dim : {64, 256}) {
+      const Cost c = cost(shape_of(4096, 4096, dim), {schedule}, h100());
+      double flops = 0;
+      double exps = 0;
+      for (const Work& work : c.work) {
+        flops += work.flops;
+        exps += work.exps;
+      }
+      EXPECT_NEAR(flops, c.executed_flops, 1e-9 * c.executed_flops) << name_of(schedule);
+      EXPECT_EQ(exps, c.exps) << name_of(schedule);
+      EXPECT_GE(c.passes_s, c.seconds() * (1 - 1e-12)) << name_of(schedule);
+    }
+  }
+  MachineRoofs machine = h100();
+  machine.exps_per_s = 0;
+  machine.flops_per_s = 100 * machine.bytes_per_s;  // the products compute, the softmax waits
+  const Cost standard = cost(shape_of(4096, 4096, 256), {Schedule::standard}, machine);
+  ASSERT_EQ(standard.work.size(), 3U);
+  EXPECT_GT(standard.passes_s, 1.1 * standard.seconds());
+  const Cost tiled = cost(shape_of(4096, 4096, 256), {Schedule::tiled_q_outside}, machine);
+  EXPECT_DOUBLE_EQ(tiled.passes_s, tiled.seconds());
+}
+
 TEST(Model, EmptySizesCostNothing) {
   for (const Schedule schedule : kAll) {
     EXPECT_EQ(cost(shape_of(0, 0, 64), {schedule}, h100()).bytes(), 0) << name_of(schedule);
