@@ -2,16 +2,25 @@
 // median and the 10 % and 90 % quantiles of the samples; useful GFLOP/s (visible pairs only) and
 // their share of the fp32 multiply-add rate that this machine reaches in registers, measured in the
 // same run. With --threads 1 the clock is the thread's CPU time, which neighbours do not disturb.
+// The backend `standard` also shows its passes over the matrix, so that its products can be
+// compared with the tiled kernel's.
 #include <fmt/format.h>
 
 #include "case/case_tensors.h"
 #include "cli/measure.h"
 #include "cli/verbs.h"
 #include "cpu/machine.h"
+#include "cpu/pass_times.h"
 
 namespace tilewise::cli {
 
 namespace {
+
+struct Pass {
+  std::string name;
+  double seconds = 0;
+  double gflops = 0;  // of the products over the whole matrix, masked or not; 0: no product
+};
 
 struct Measurement {
   std::string text;  // the Case
@@ -20,7 +29,42 @@ struct Measurement {
   double gflops = 0;
   double share = 0;
   int64_t workspace_bytes = 0;
+  std::vector<Pass> passes;  // of `standard`
 };
+
+// Columns that the products of a pass sum over or produce, for each pair of the matrix.
+int64_t product_columns(const std::string& pass, const Case& c) {
+  const bool backward = c.dir == Direction::backward;
+  if (pass == "scores") return backward ? c.d + c.dv : c.d;
+  if (pass == "out") return c.dv;
+  if (pass == "d_q") return c.d;
+  return pass == "d_kv" ? c.d + c.dv : 0;
+}
+
+std::vector<Pass> passes_of(const Case& c, const cpu::PassWatch& watch) {
+  std::vector<Pass> passes;
+  for (const cpu::PassTime& time : watch.times()) {
+    Pass pass{time.pass, time.seconds / time.calls, 0};
+    const double flops = 2.0 * static_cast<double>(c.b * c.hq * c.q) *
+                         static_cast<double>(c.kv * product_columns(pass.name, c));
+    pass.gflops = flops / pass.seconds * 1e-9;
+    passes.push_back(pass);
+  }
+  return passes;
+}
+
+std::string text_of(const Measurement& m) {
+  std::string text = "passes of " + m.text + ":";
+  for (const Pass& pass : m.passes) {
+    text += fmt::format("{} {} {}", &pass == &m.passes.front() ? "" : ",", pass.name,
+                        seconds_text(pass.seconds));
+    if (pass.gflops > 0) text += fmt::format(" ({:.1f} GFLOP/s)", pass.gflops);
+  }
+  return text;
+}
+
+double wall_seconds() { return seconds_now(Clock::wall); }
+double cpu_seconds() { return seconds_now(Clock::thread_cpu); }
 
 Measurement measure(const Case& c, const BenchOptions& options, Clock clock) {
   const CaseTensors tensors(c, Poison::off);
@@ -31,12 +75,14 @@ Measurement measure(const Case& c, const BenchOptions& options, Clock clock) {
   if (backward) forward.run();  // backward reads its out and lse
   const Tensors& measured = backward ? tensors.backward() : tensors.forward();
   const PreparedCall call(c.dir, measured, call_options);
+  const cpu::PassWatch watch(clock == Clock::wall ? wall_seconds : cpu_seconds);
   Measurement result;
   result.text = print_case(c);
   result.backend = call.plan().backend();
   result.timing = time_calls([&] { call.run(); }, options.repetitions, clock);
   result.gflops = useful_flops(call.plan().problem(), measured) / result.timing.median_s * 1e-9;
   result.workspace_bytes = static_cast<int64_t>(call.plan().workspace_bytes());
+  result.passes = passes_of(c, watch);
   return result;
 }
 
@@ -50,6 +96,10 @@ Row row_of(const Measurement& m, const BenchOptions& options, double peak_gflops
   row.add("ms_p10", m.timing.p10_s * 1e3).add("ms_p90", m.timing.p90_s * 1e3);
   row.add("tflops", m.gflops * 1e-3).add("share_of_peak", m.share);
   row.add("peak_gflops", peak_gflops).add("workspace_bytes", m.workspace_bytes);
+  for (const Pass& pass : m.passes) {
+    row.add(pass.name + "_ms", pass.seconds * 1e3);
+    if (pass.gflops > 0) row.add(pass.name + "_tflops", pass.gflops * 1e-3);
+  }
   return row;
 }
 
@@ -73,6 +123,7 @@ int bench(const BenchOptions& options) {
   const Clock clock = num_threads() == 1 ? Clock::thread_cpu : Clock::wall;
   Progress progress(options.shared.progress, "cases", static_cast<int64_t>(cases.size()));
   std::vector<Row> rows;
+  std::vector<std::string> notes;
   Table table{{"case", "backend", ">median", ">p10", ">p90", ">GFLOP/s", ">of peak", ">workspace"},
               {}};
   double best_peak = 0;
@@ -85,6 +136,7 @@ int bench(const BenchOptions& options) {
     if (peak_gflops > 0) m.share = m.gflops / peak_gflops;
     rows.push_back(row_of(m, options, peak_gflops, clock));
     table.rows.push_back(cells_of(m));
+    if (!m.passes.empty()) notes.push_back(text_of(m));
   }
   progress.clear();
   if (options.shared.format == Format::json) {
@@ -93,6 +145,7 @@ int bench(const BenchOptions& options) {
     print_csv(rows);
   } else {
     print_table(table, options.shared.format);
+    for (const std::string& note : notes) fmt::print("{}\n", note);
     fmt::print("{}peak: {:.1f} GFLOP/s of fp32 multiply-add with {} {}; {}, {} samples\n",
                options.shared.format == Format::markdown ? "\n" : "", best_peak, num_threads(),
                num_threads() == 1 ? "thread" : "threads",

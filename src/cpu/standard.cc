@@ -7,6 +7,7 @@
 
 #include "cpu/isa.h"
 #include "cpu/key_ranges.h"
+#include "cpu/pass_times.h"
 #include "cpu/plans.h"
 #include "cpu/single_key.h"
 #include "cpu/threads.h"
@@ -19,8 +20,11 @@ namespace cpu {
 
 namespace {
 
-constexpr int kPanels = 2;
-constexpr int kBlockKeys = 128;
+// Tiles as the tiled kernels take them.
+constexpr int kForwardPanels = 8;
+constexpr int kForwardBlockKeys = 128;
+constexpr int kBackwardPanels = 4;
+constexpr int kBackwardBlockKeys = 64;
 constexpr int64_t kRangeKeys = 512;  // of a task of d_k and d_v
 
 struct WorkerScratch {
@@ -32,7 +36,8 @@ struct WorkerScratch {
   float* d_v = nullptr;  // [range, value_dim]
 };
 
-// The matrices, for all heads: [b, q_heads, tiles, kv_len, rows of a tile].
+// The matrices, for all heads: [b, q_heads, tiles, kv_len, rows of a tile]; in forward
+// [b, q_heads, tiles, panels, kv_len, rows of a panel].
 struct Matrices {
   float* scores = nullptr;
   float* d_scores = nullptr;
@@ -43,11 +48,11 @@ class StandardPlan final : public BackendPlan {
  public:
   StandardPlan(const Problem& problem, const Kernels& kernels)
       : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
-    settings_.panels = kPanels;
-    settings_.block_keys = kBlockKeys;
+    settings_.panels = backward() ? kBackwardPanels : kForwardPanels;
+    settings_.block_keys = backward() ? kBackwardBlockKeys : kForwardBlockKeys;
     settings_.copy_keys = settings_.copy_keys || backward();  // as the tiled kernels do
     settings_.copy_values = settings_.copy_values || !backward();
-    grid_ = {kPanels * kernels.width, kernels.width};
+    grid_ = {settings_.panels * kernels.width, kernels.width};
     workers_ = static_cast<int>(std::clamp<int64_t>(tiles(), 1, std::max(1, num_threads())));
     WorkspaceCutter cutter(nullptr);
     cut_matrices(cutter);
@@ -103,8 +108,9 @@ WorkerScratch StandardPlan::cut_worker(WorkspaceCutter& cutter) const {
   BackwardScratch& arrays = scratch.arrays;
   arrays.queries = cutter.take<float>(rows * problem_.head_dim);
   arrays.d_outs = cutter.take<float>(rows * problem_.value_dim);
-  arrays.keys = cutter.take<float>(settings_.copy_keys ? kBlockKeys * settings_.key_row : 0);
-  arrays.values = cutter.take<float>(settings_.copy_values ? kBlockKeys * settings_.value_row : 0);
+  const int64_t keys = settings_.block_keys;
+  arrays.keys = cutter.take<float>(settings_.copy_keys ? keys * settings_.key_row : 0);
+  arrays.values = cutter.take<float>(settings_.copy_values ? keys * settings_.value_row : 0);
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);
@@ -136,13 +142,13 @@ class StandardRun {
   }
 
   void forward() const {
-    for_each_tile([&](const StandardTile& tile, const WorkerScratch& scratch) {
+    pass_over_tiles("scores", [&](const StandardTile& tile, const WorkerScratch& scratch) {
       kernels_.standard_products(plan_.settings_, tile, scratch.arrays);
     });
-    for_each_tile([&](const StandardTile& tile, const WorkerScratch&) {
+    pass_over_tiles("softmax", [&](const StandardTile& tile, const WorkerScratch&) {
       kernels_.standard_softmax(plan_.settings_, tile);
     });
-    for_each_tile([&](const StandardTile& tile, const WorkerScratch& scratch) {
+    pass_over_tiles("out", [&](const StandardTile& tile, const WorkerScratch& scratch) {
       kernels_.standard_out(plan_.settings_, tile, scratch.arrays);
     });
     for_each_single(
@@ -150,14 +156,14 @@ class StandardRun {
   }
 
   void backward() const {
-    for_each_tile([&](const StandardTile& tile, const WorkerScratch& scratch) {
+    pass_over_tiles("scores", [&](const StandardTile& tile, const WorkerScratch& scratch) {
       kernels_.standard_products(plan_.settings_, tile, scratch.arrays);
     });
-    for_each_tile([&](const StandardTile& tile, const WorkerScratch&) {
+    pass_over_tiles("d_scores", [&](const StandardTile& tile, const WorkerScratch&) {
       kernels_.standard_d_scores(plan_.settings_, tile);
     });
     if (plan_.wants(Arg::d_q)) {
-      for_each_tile([&](StandardTile tile, const WorkerScratch& scratch) {
+      pass_over_tiles("d_q", [&](StandardTile tile, const WorkerScratch& scratch) {
         tile.d_k = nullptr;
         tile.d_v = nullptr;
         zero_d_q(tile);
@@ -166,8 +172,7 @@ class StandardRun {
       });
     }
     if (plan_.wants(Arg::d_k) || plan_.wants(Arg::d_v)) {
-      parallel_for(ranges_.count(), workers(),
-                   [&](int64_t task, int worker) { attend_range(task, worker); });
+      pass("d_kv", ranges_.count(), [&](int64_t task, int worker) { attend_range(task, worker); });
     }
   }
 
@@ -188,8 +193,15 @@ class StandardRun {
   }
 
   template <class Body>
-  void for_each_tile(const Body& body) const {
-    parallel_for(tiles_.count(), workers(), [&](int64_t task, int worker) {
+  void pass(const char* name, int64_t tasks, const Body& body) const {
+    PassWatch* const watch = PassWatch::current();
+    const double start = watch == nullptr ? 0 : watch->now();
+    parallel_for(tasks, workers(), body);
+    if (watch != nullptr) watch->add(name, watch->now() - start);
+  }
+  template <class Body>
+  void pass_over_tiles(const char* name, const Body& body) const {
+    pass(name, tiles_.count(), [&](int64_t task, int worker) {
       const WorkerScratch scratch = scratch_of(worker);
       body(tile_at(tiles_.place(task), scratch), scratch);
     });

@@ -184,6 +184,19 @@ TEST(Bench, PrintsTheObjectOfResultFiles) {
   }
 }
 
+TEST(Bench, ShowsThePassesOfStandardAttention) {
+  const std::string call = "bench 'q=64 d=16' --backend standard --threads 1 -r 2";
+  const Outcome text = tilewise(call);
+  EXPECT_TRUE(has(text.out, "\npasses of b=1 hq=1 q=64 d=16: scores ")) << text.out;
+  EXPECT_TRUE(has(text.out, " GFLOP/s), softmax ")) << text.out;
+  EXPECT_TRUE(has(text.out, ", out ")) << text.out;
+  const Outcome backward = tilewise("bench 'q=64 d=16 dir=bwd' --backend standard --json -r 2");
+  for (const char* key : {"\"scores_ms\"", "\"d_scores_ms\"", "\"d_q_ms\"", "\"d_kv_tflops\""}) {
+    EXPECT_TRUE(has(backward.out, key)) << key << backward.out;
+  }
+  EXPECT_FALSE(has(tilewise("bench 'q=64 d=16' -r 2").out, "passes"));
+}
+
 TEST(Support, PrintsAMatrix) {
   const Outcome outcome = tilewise("support --markdown");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
