@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <mutex>
@@ -32,7 +33,28 @@ std::string model_name() {
   return "";
 }
 
-int64_t cache_bytes(int name) { return std::max<int64_t>(0, sysconf(name)); }
+std::string first_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// The data or unified cache of a level, as one core sees it. Linux knows; sysconf, asked where it
+// does not say, adds up the L3 of all core groups on AMD.
+int64_t cache_bytes(int level, int sysconf_name) {
+  const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index";
+  for (int i = 0; i < 8; ++i) {
+    const std::string index = folder + std::to_string(i) + "/";
+    const std::string size = first_word(index + "size");  // "32768K"
+    if (size.empty()) break;
+    if (first_word(index + "level") != std::to_string(level)) continue;
+    if (first_word(index + "type") == "Instruction") continue;
+    const int64_t unit = size.back() == 'K' ? 1024 : size.back() == 'M' ? 1024 * 1024 : 1;
+    return std::strtoll(size.c_str(), nullptr, 10) * unit;
+  }
+  return std::max<int64_t>(0, sysconf(sysconf_name));
+}
 
 CpuMachine look() {
   CpuMachine machine;
@@ -45,9 +67,9 @@ CpuMachine look() {
   cpu_set_t allowed;
   machine.cores =
       sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : threads;
-  machine.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
-  machine.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
-  machine.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+  machine.l1d_bytes = cache_bytes(1, _SC_LEVEL1_DCACHE_SIZE);
+  machine.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE);
+  machine.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE);
   return machine;
 }
 
