@@ -2,7 +2,7 @@
 # only; the program goes along when it was built.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS tilewise EXPORT tilewise
+install(TARGETS tilewise_library EXPORT tilewise
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library)
 install(FILES include/tilewise/tilewise.h include/tilewise/tilewise.hpp include/tilewise/cost.hpp

@@ -25,26 +25,29 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/src/gpu/backend.cc")
   target_sources(tilewise_inside INTERFACE $<TARGET_OBJECTS:tilewise_gpu>)
 endif()
 
-add_library(tilewise)
-add_library(tilewise::tilewise ALIAS tilewise)
-target_link_libraries(tilewise PRIVATE $<BUILD_INTERFACE:tilewise_inside>)
-target_compile_features(tilewise PUBLIC cxx_std_20)
-target_include_directories(tilewise PUBLIC
+# Not named tilewise: with Ninja that name builds the program, whose file is called so.
+add_library(tilewise_library)
+add_library(tilewise::tilewise ALIAS tilewise_library)
+target_link_libraries(tilewise_library PRIVATE $<BUILD_INTERFACE:tilewise_inside>)
+target_compile_features(tilewise_library PUBLIC cxx_std_20)
+target_include_directories(tilewise_library PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Before 1.0 a minor version may change the ABI.
-set_target_properties(tilewise PROPERTIES
+set_target_properties(tilewise_library PROPERTIES
+  OUTPUT_NAME tilewise
+  EXPORT_NAME tilewise
   LINKER_LANGUAGE CXX
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-get_target_property(type tilewise TYPE)
+get_target_property(type tilewise_library TYPE)
 if(type STREQUAL SHARED_LIBRARY)
   set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
-  target_link_options(tilewise PRIVATE "LINKER:--version-script=${exports}")
-  set_target_properties(tilewise PROPERTIES LINK_DEPENDS "${exports}")
+  target_link_options(tilewise_library PRIVATE "LINKER:--version-script=${exports}")
+  set_target_properties(tilewise_library PROPERTIES LINK_DEPENDS "${exports}")
   # A sanitizer's symbols come from the program.
   if(NOT TILEWISE_SANITIZE)
-    target_link_options(tilewise PRIVATE "LINKER:--no-undefined")
+    target_link_options(tilewise_library PRIVATE "LINKER:--no-undefined")
   endif()
 endif()

@@ -53,9 +53,9 @@ needs_the_standard_library_only() {
 }
 
 # --- users of the installed library ---
+# builds_by_find_package PREFIX FOLDER
 builds_by_find_package() {
-  "$cmake" -S "$source/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$prefix" &&
-    "$cmake" --build "$work/examples"
+  "$cmake" -S "$source/examples" -B "$2" -DCMAKE_PREFIX_PATH="$1" && "$cmake" --build "$2"
 }
 refuses_another_minor() {
   mkdir -p "$work/minor"
@@ -109,7 +109,22 @@ target_link_libraries(app PRIVATE tilewise::tilewise)
 END
 }
 configures_in_a_parent() {
-  write_parent && "$cmake" -S "$work/parent" -B "$work/parent/build" -G Ninja
+  write_parent &&
+    "$cmake" -S "$work/parent" -B "$work/parent/build" -G Ninja -DTILEWISE_INSTALL=ON
+}
+
+# --- the static library, which is what a parent builds unless it says otherwise ---
+installs_static() {
+  "$cmake" --install "$work/parent/build" --prefix "$work/static" --component library &&
+    find "$work/static" -name libtilewise.a | grep . &&
+    ! find "$work/static" -name '*.so*' | grep .
+}
+static_by_pkg_config() {
+  pc=$(dirname "$(find "$work/static" -name tilewise.pc)")
+  # shellcheck disable=SC2046
+  cc -std=c11 "$source/examples/attention.c" -o "$work/static_by_pkg_config" \
+    $(PKG_CONFIG_PATH=$pc pkg-config --static --cflags --libs tilewise) &&
+    "$work/static_by_pkg_config"
 }
 
 prefix=$work/moved
@@ -119,7 +134,7 @@ check "the package does not name the place it was built in" names_no_build_path
 check "the library is under 2 MB" size_is_small
 check "the library shows tw_* and tilewise:: only" shows_its_api_only
 check "the library needs the standard library only" needs_the_standard_library_only
-check "find_package: the examples build" builds_by_find_package
+check "find_package: the examples build" builds_by_find_package "$prefix" "$work/examples"
 check "find_package: attention.c runs" "$work/examples/attention_c"
 check "find_package: attention.cpp runs" "$work/examples/attention_cpp"
 check "find_package: another minor version is refused" refuses_another_minor
@@ -130,5 +145,10 @@ check "pkg-config: attention.cpp builds and runs" by_pkg_config c++ -std=c++20 \
 check "add_subdirectory: leaves the parent as it is" configures_in_a_parent
 check "add_subdirectory: builds" "$cmake" --build "$work/parent/build"
 check "add_subdirectory: runs" "$work/parent/build/app"
+check "static: installs" installs_static
+check "static: the examples build by find_package" builds_by_find_package "$work/static" \
+  "$work/static_examples"
+check "static: attention.c runs" "$work/static_examples/attention_c"
+check "static: attention.c builds and runs by pkg-config --static" static_by_pkg_config
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
