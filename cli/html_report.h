@@ -9,6 +9,7 @@
 namespace tilewise::cli {
 
 // Appears whole or not at all. Throws InputError when it cannot be written.
-void write_html_report(const Profile& profile, const std::string& command, const std::string& path);
+// The page names the command and date of `report`.
+void write_html_report(const Profile& profile, const Report& report, const std::string& path);
 
 }  // namespace tilewise::cli

@@ -120,8 +120,10 @@ void add_explain(CLI::App& app, AllOptions& all) {
 void add_profile(CLI::App& app, AllOptions& all) {
   ProfileOptions& profile = all.profile;
   CLI::App* verb = app.add_subcommand("profile", "Whether Tilewise helps a Case on this machine");
-  verb->add_option("case", profile.words, "Case text")->required();
+  verb->add_option("case", profile.words, "Case text");
   verb->add_option("--html", profile.html, "Write a report with pictures to this file");
+  verb->add_option("--svg", profile.svg, "Write each picture as a file to this folder");
+  verb->add_option("--from", profile.from, "Draw what --json printed to this file; no Case");
   verb->add_option("--hidden", profile.hidden, "Width of the layer around (default hq x d)")
       ->check(CLI::Range(1, 1 << 24));
   verb->add_option("--ffn", profile.ffn, "Width of its feed-forward (default 8/3 of hidden)")

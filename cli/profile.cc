@@ -1,5 +1,5 @@
 // tilewise profile CASE: measures the roofs, then both ways by turns, so that a slow moment of the
-// machine meets both. With --html also at an eighth, a quarter and half of the length.
+// machine meets both. With --html or --svg also at an eighth, a quarter and half of the length.
 #include "cli/profile.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include "cli/html_report.h"
 #include "cli/machine.h"
 #include "cli/neighbours.h"
+#include "cli/pictures.h"
 #include "cli/tensor_file.h"
 
 namespace tilewise::cli {
@@ -86,25 +87,11 @@ void run_by_turns(std::vector<Runner>& runners, int repetitions, Clock clock) {
   }
 }
 
-void add_models(ProfiledCase& profiled, const MachineRoofs& machine) {
-  const bool backward = profiled.text.dir == Direction::backward;
-  profiled.standard.schedule = backward ? Schedule::standard_backward : Schedule::standard;
-  profiled.tiled.schedule = tiled_schedule(profiled.shape, backward, Accounting::full);
-  ScheduleChoice choice;
-  choice.matrix_dtype = DType::f32;  // the standard backend keeps floats, whatever the inputs are
-  for (ProfiledPath* const path : {&profiled.standard, &profiled.tiled}) {
-    choice.schedule = path->schedule;
-    path->model = cost(profiled.shape, choice, machine);
-  }
-}
-
 ProfiledCase measure_case(const Case& c, const ProfileOptions& options,
                           const MachineRoofs& machine) {
   ProfiledCase profiled;
   profiled.text = c;
   profiled.shape = shape_of(c);
-  profiled.standard.name = "standard attention";
-  profiled.tiled.name = "Tilewise";
   add_models(profiled, machine);
   const CaseTensors tensors(c, Poison::off);
   if (c.dir == Direction::backward) {  // backward reads out and lse
@@ -162,12 +149,12 @@ Case only_case(const std::vector<std::string>& words) {
   return cases[0];
 }
 
-}  // namespace
-
-int profile(const ProfileOptions& options) {
+// Pictures of time and memory need more than one length.
+Profile measure(const ProfileOptions& options) {
   const Case c = only_case(options.words);
+  const bool drawn = !options.html.empty() || !options.svg.empty();
   std::vector<Case> shorter;
-  if (!options.html.empty()) shorter = shorter_cases(c);
+  if (drawn) shorter = shorter_cases(c);
   Progress progress(options.shared.progress, "steps", static_cast<int64_t>(shorter.size() + 2));
   Profile result;
   const Neighbours neighbours;
@@ -182,17 +169,49 @@ int profile(const ProfileOptions& options) {
   result.main = measure_case(c, options, result.roofs.machine);
   progress.clear();
   result.others_cores = neighbours.busy_cores();
-  if (!options.html.empty()) result.lengths.push_back(result.main);
+  if (drawn) result.lengths.push_back(result.main);
   result.layer = estimate_layer(options, result.main, result.roofs.machine);
   result.advice = advice_of(result);
-  if (!options.html.empty()) write_html_report(result, options.shared.command, options.html);
+  return result;
+}
+
+}  // namespace
+
+void add_models(ProfiledCase& profiled, const MachineRoofs& machine) {
+  const bool backward = profiled.text.dir == Direction::backward;
+  profiled.standard.name = "standard attention";
+  profiled.tiled.name = "Tilewise";
+  profiled.standard.schedule = backward ? Schedule::standard_backward : Schedule::standard;
+  profiled.tiled.schedule = tiled_schedule(profiled.shape, backward, Accounting::full);
+  ScheduleChoice choice;
+  choice.matrix_dtype = DType::f32;  // the standard backend keeps floats, whatever the inputs are
+  for (ProfiledPath* const path : {&profiled.standard, &profiled.tiled}) {
+    choice.schedule = path->schedule;
+    path->model = cost(profiled.shape, choice, machine);
+  }
+}
+
+int profile(const ProfileOptions& options) {
+  if (options.from.empty() == options.words.empty()) {
+    throw InputError("profile: expected a Case to measure, or --from FILE to draw");
+  }
+  if (!options.html.empty()) check_writable(options.html);
+  if (!options.svg.empty()) check_writable(options.svg + "/roofline.svg");
+  Report report{options.shared.command, utc_date(), {}};
+  if (!options.from.empty()) report = read_report(options.from);
+  const Profile result =
+      options.from.empty() ? measure(options) : read_profile(report.rows, options.from);
+  if (!options.html.empty()) write_html_report(result, report, options.html);
+  if (!options.svg.empty()) write_pictures(result, options.svg);
   if (options.shared.format == Format::json) {
     print_json(options.shared.command, profile_rows(result));
   } else if (options.shared.format == Format::csv) {
     print_csv(profile_rows(result));
   } else {
     print_profile(result);
-    if (!options.html.empty()) fmt::print("\nwrote {}\n", options.html);
+    for (const std::string& place : {options.html, options.svg}) {
+      if (!place.empty()) fmt::print("\nwrote {}\n", place);
+    }
   }
   return 0;
 }

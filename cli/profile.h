@@ -1,6 +1,6 @@
 // tilewise profile: standard attention and Tilewise on the same tensors in one run, held against
 // the roofs of this machine and the IO model, with advice. profile.cc measures, advice.cc judges,
-// profile_text.cc prints, html_report.cc draws.
+// profile_text.cc prints, profile_rows.cc writes and reads, html_report.cc and pictures.cc draw.
 #pragma once
 
 #include <string>
@@ -18,7 +18,9 @@ namespace tilewise::cli {
 struct ProfileOptions {
   Shared shared;
   std::vector<std::string> words;  // one Case
+  std::string from;                // a profile that --json printed, instead of measuring; "": none
   std::string html;                // file to write; "": none
+  std::string svg;                 // folder to write the pictures to; "": none
   int64_t hidden = 0;              // of the transformer layer around; 0: q_heads x d
   int64_t ffn = 0;                 // 0: 8/3 of hidden
   int repetitions = 7;
@@ -77,8 +79,13 @@ struct Profile {
   Advice advice;
 };
 
+// The IO model of both paths.
+void add_models(ProfiledCase& profiled, const MachineRoofs& machine);
 Advice advice_of(const Profile& profile);
 std::vector<Row> profile_rows(const Profile& profile);
+// The profile that these rows were printed from, to six digits. Throws InputError that begins with
+// `source` when they are of something else.
+Profile read_profile(const std::vector<Row>& rows, const std::string& source);
 void print_profile(const Profile& profile);
 
 }  // namespace tilewise::cli

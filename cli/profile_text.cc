@@ -1,4 +1,4 @@
-// Tables of a profile, for people and as rows; the sentence below them is advice.cc.
+// Tables of a profile for people; the words below them are advice.cc.
 #include <fmt/format.h>
 
 #include "cli/profile.h"
@@ -15,65 +15,7 @@ std::string percent(double share) {
 
 std::string gbps(double bytes_per_s) { return fmt::format("{:.0f}", bytes_per_s * 1e-9); }
 
-Row path_row(const Profile& p, const ProfiledCase& c, const ProfiledPath& path) {
-  Row row;
-  row.add("case", print_case(c.text)).add("backend", path.backend);
-  row.add("threads", int64_t{p.threads});
-  if (path.ran()) {
-    row.add("ms", path.timing.median_s * 1e3).add("ms_p10", path.timing.p10_s * 1e3);
-    row.add("ms_p90", path.timing.p90_s * 1e3);
-    row.add("repetitions", int64_t{path.timing.samples}).add("tflops", path.gflops() * 1e-3);
-    row.add("share_of_peak", path.gflops() * 1e9 / p.roofs.machine.flops_per_s);
-    row.add("share_of_roof", path.roof_share());
-  } else {
-    row.add("not_run", path.why_not);
-  }
-  row.add("workspace_bytes", path.workspace_bytes);
-  row.add("bound", std::string(name_of(path.model.bound)));
-  row.add("model_schedule", std::string(name_of(path.schedule)));
-  row.add("model_bytes", path.model.bytes()).add("model_cached_bytes", path.model.cached_bytes);
-  row.add("model_intensity", path.model.intensity);
-  row.add("model_executed_flops", path.model.executed_flops);
-  row.add("model_memory_ms", path.model.memory_s * 1e3);
-  row.add("model_compute_ms", path.model.compute_s * 1e3);
-  row.add("model_exp_ms", path.model.exp_s * 1e3);
-  return row.add("model_ms", path.model.passes_s * 1e3);
-}
-
-Row roofs_row(const Profile& p) {
-  const MachineRoofs& m = p.roofs.machine;
-  Row row;
-  row.add("roofs", m.name).add("threads", int64_t{p.threads});
-  row.add("flops_per_s", m.flops_per_s).add("exps_per_s", m.exps_per_s);
-  row.add("l1_bytes_per_s", p.roofs.l1_bytes_per_s).add("l2_bytes_per_s", p.roofs.l2_bytes_per_s);
-  row.add("l3_bytes_per_s", p.roofs.l3_bytes_per_s);
-  row.add("read_bytes_per_s", p.roofs.read_bytes_per_s);
-  row.add("copy_bytes_per_s", p.roofs.copy_bytes_per_s).add("balance", m.balance());
-  row.add("other_processes_cores", p.others_cores);
-  return row.add("fast_bytes", m.fast_bytes).add("cache_bytes", m.cache_bytes);
-}
-
 }  // namespace
-
-std::vector<Row> profile_rows(const Profile& p) {
-  std::vector<Row> rows = {roofs_row(p), path_row(p, p.main, p.main.standard),
-                           path_row(p, p.main, p.main.tiled)};
-  for (const ProfiledCase& c : p.lengths) {
-    if (c.text == p.main.text) continue;
-    rows.push_back(path_row(p, c, c.standard));
-    rows.push_back(path_row(p, c, c.tiled));
-  }
-  Row layer;
-  layer.add("layer_hidden", p.layer.hidden).add("layer_ffn", p.layer.ffn);
-  layer.add("layer_rest_ms", p.layer.rest_s * 1e3);
-  if (p.main.standard.ran()) {
-    layer.add("standard_share_of_layer", p.layer.share(p.main.standard.timing.median_s));
-  }
-  layer.add("tiled_share_of_layer", p.layer.share(p.main.tiled.timing.median_s));
-  layer.add("verdict", std::string(name_of(p.advice.verdict)));
-  rows.push_back(layer.add("advice", p.advice.text));
-  return rows;
-}
 
 void print_profile(const Profile& p) {
   const MachineRoofs& m = p.roofs.machine;

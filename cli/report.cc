@@ -1,13 +1,16 @@
-// Printing of reports; the only file that includes the JSON library, because it compiles slowly.
+// Printing and reading of reports; the only file that includes the JSON library, because it
+// compiles slowly.
 #include "cli/report.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/machine.h"
+#include "cli/tensor_file.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::cli {
@@ -44,6 +47,19 @@ Json machine_json(const Machine& machine) {
   json["memory_bytes"] = machine.memory_bytes;
   json["system"] = machine.system;
   return json;
+}
+
+Value value_of(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+Row row_of(const Json& json) {
+  Row row;
+  for (const auto& [key, value] : json.items()) row.add(key, value_of(value));
+  return row;
 }
 
 std::string csv_cell(const std::string& text) {
@@ -107,6 +123,18 @@ void print_json(const std::string& command, const std::vector<Row>& rows) {
     json["rows"].push_back(std::move(object));
   }
   fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
+}
+
+Report read_report(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw InputError(path + ": cannot be read");
+  const Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object() || json.value("schema", 0) != 1 || !json.contains("rows")) {
+    throw InputError(path + ": is no result file, expected what --json prints (schema 1)");
+  }
+  Report report{json.value("command", ""), json.value("date", ""), {}};
+  for (const Json& row : json["rows"]) report.rows.push_back(row_of(row));
+  return report;
 }
 
 void print_csv(const std::vector<Row>& rows) {

@@ -21,11 +21,26 @@ struct Row {
     fields.emplace_back(std::move(key), std::move(value));
     return *this;
   }
+  // nullptr: the row has no such field.
+  const Value* find(const std::string& key) const {
+    for (const auto& [name, value] : fields) {
+      if (name == key) return &value;
+    }
+    return nullptr;
+  }
 };
 
 // Writes the rows to stdout as JSON or CSV.
 void print_json(const std::string& command, const std::vector<Row>& rows);
 void print_csv(const std::vector<Row>& rows);
+
+// What print_json wrote, to draw from it again. Throws InputError for any other file.
+struct Report {
+  std::string command;
+  std::string date;
+  std::vector<Row> rows;
+};
+Report read_report(const std::string& path);
 
 // Cells as text. Columns whose heading starts with '>' are aligned to the right.
 struct Table {

@@ -7,14 +7,16 @@
 #include <cmath>
 #include <iterator>
 
+#include "cli/html_style.h"
+
 namespace tilewise::cli {
 
 namespace {
 
 constexpr double kWidth = 540;
 constexpr double kHeight = 310;
-constexpr double kLeft = 76;
-constexpr double kRight = 128;
+constexpr double kLeft = 84;
+constexpr double kRight = 136;
 constexpr double kTop = 16;
 constexpr double kBottom = 48;
 constexpr int kMostTicks = 8;
@@ -22,6 +24,8 @@ constexpr double kBarHeight = 18;
 constexpr double kBarStep = 26;
 constexpr double kBarLeft = 188;
 constexpr double kBarRight = 72;
+constexpr double kHeading = 52;
+constexpr double kMargin = 8;
 
 template <class... Args>
 void put(std::string& svg, fmt::format_string<Args...> text, Args&&... args) {
@@ -98,7 +102,7 @@ void draw_axes(std::string& svg, const LogChart& chart, const Axis& x, const Axi
   put(svg, "<text class='label' text-anchor='middle' x='{:.1f}' y='{:.1f}'>{}</text>",
       (x.begin + x.end) / 2, kHeight - 8, escaped(chart.x_label));
   put(svg,
-      "<text class='label' text-anchor='middle' transform='translate(14 {:.1f}) rotate(-90)'>"
+      "<text class='label' text-anchor='middle' transform='translate(20 {:.1f}) rotate(-90)'>"
       "{}</text>",
       (y.begin + y.end) / 2, escaped(chart.y_label));
 }
@@ -135,11 +139,6 @@ void draw_series(std::string& svg, const ChartSeries& series, const Axis& x, con
       y.at(last.y) + 4, escaped(series.label));
 }
 
-std::string opened(const std::string& title, double height) {
-  return fmt::format("<svg viewBox='0 0 {:.0f} {:.0f}' role='img' aria-label='{}'>", kWidth, height,
-                     escaped(title));
-}
-
 }  // namespace
 
 std::string escaped(const std::string& text) {
@@ -168,22 +167,40 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
-std::string draw(const LogChart& chart) {
+std::string inline_svg(const Drawing& drawing) {
+  return fmt::format("<svg viewBox='0 0 {:.0f} {:.0f}' role='img' aria-label='{}'>{}</svg>\n",
+                     drawing.width, drawing.height, escaped(drawing.title), drawing.body);
+}
+
+std::string svg_file(const Drawing& drawing, const std::string& heading, const std::string& line) {
+  const double height = drawing.height + kHeading + kMargin;
+  std::string svg = fmt::format(
+      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' "
+      "height='{1:.0f}' role='img' aria-label='{2}'>\n{3}",
+      drawing.width, height, escaped(drawing.title), chart_style());
+  put(svg, "<rect class='ground' width='{:.0f}' height='{:.0f}' rx='8'/>\n", drawing.width, height);
+  put(svg, "<text class='heading' x='16' y='24'>{}</text>", escaped(heading));
+  put(svg, "<text class='tick' x='16' y='42'>{}</text>\n", escaped(line));
+  put(svg, "<g transform='translate(0 {:.0f})'>{}</g></svg>\n", kHeading, drawing.body);
+  return svg;
+}
+
+Drawing draw(const LogChart& chart) {
   const Axis x = axis_of(
       chart, [](const ChartPoint& p) { return p.x; }, kLeft, kWidth - kRight);
   const Axis y = axis_of(
       chart, [](const ChartPoint& p) { return p.y; }, kHeight - kBottom, kTop);
-  std::string svg = opened(chart.title, kHeight);
+  std::string svg;
   draw_axes(svg, chart, x, y);
   for (const ChartSeries& series : chart.series) draw_series(svg, series, x, y);
-  return svg + "</svg>\n";
+  return {chart.title, kWidth, kHeight, svg};
 }
 
-std::string draw(const BarChart& chart) {
+Drawing draw(const BarChart& chart) {
   double longest = 0;
   for (const Bar& bar : chart.bars) longest = std::max(longest, bar.first + bar.second);
   const double scale = longest > 0 ? (kWidth - kBarLeft - kBarRight) / longest : 0;
-  std::string svg = opened(chart.title, 8 + kBarStep * static_cast<double>(chart.bars.size()));
+  std::string svg;
   double top = 8;
   for (const Bar& bar : chart.bars) {
     const double first = bar.first * scale;
@@ -199,7 +216,10 @@ std::string draw(const BarChart& chart) {
         middle, escaped(bar.text));
     top += kBarStep;
   }
-  return svg + "</svg>\n";
+  put(svg, "<text class='tick' x='{}' y='{:.1f}'>{}</text>", kBarLeft, top + 12,
+      escaped(chart.note));
+  top += kBarStep;
+  return {chart.title, kWidth, top, svg};
 }
 
 }  // namespace tilewise::cli

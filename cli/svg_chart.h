@@ -1,5 +1,6 @@
-// Charts as inline SVG text: lines on two logarithmic axes, and horizontal bars. Colours and fonts
-// come from the page's style sheet by class, so that one file reads well in light, dark and print.
+// Charts as SVG text: lines on two logarithmic axes, and horizontal bars. Colours and fonts come by
+// class from a style sheet, the page's or the file's own, so that one drawing reads well in light,
+// dark and print.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,18 @@
 #include <vector>
 
 namespace tilewise::cli {
+
+// Without the <svg> around it.
+struct Drawing {
+  std::string title;  // for readers that do not see it
+  double width = 0;
+  double height = 0;
+  std::string body;
+};
+// Inside a page that has the style sheet.
+std::string inline_svg(const Drawing& drawing);
+// A whole file: a heading, a line below it, the drawing, and the style sheet inside.
+std::string svg_file(const Drawing& drawing, const std::string& heading, const std::string& line);
 
 // & < > " as entities.
 std::string escaped(const std::string& text);
@@ -37,7 +50,7 @@ struct LogChart {
   Ticks y_ticks = Ticks::decimal;
   std::vector<ChartSeries> series;
 };
-std::string draw(const LogChart& chart);
+Drawing draw(const LogChart& chart);
 
 struct Bar {
   std::string label;
@@ -49,7 +62,8 @@ struct Bar {
 struct BarChart {
   std::string title;
   std::vector<Bar> bars;  // a bar without a label or length leaves a gap
+  std::string note;       // below the bars
 };
-std::string draw(const BarChart& chart);
+Drawing draw(const BarChart& chart);
 
 }  // namespace tilewise::cli
