@@ -39,8 +39,6 @@ svg .heading { font-size: 16px; font-weight: 600; }
 )css";
 
 constexpr std::string_view kPage = R"css(
-@media print { .controls button { display: none; }
-  figure, .card, table { break-inside: avoid; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
@@ -80,6 +78,11 @@ svg .cell-text { text-anchor: middle; font-size: 12px; }
 #replay svg .cell-text.active { fill: var(--ground); }
 #replay .cell-text.stored, #replay .cell-text.seen { fill: var(--ink); opacity: 1; }
 svg .zone { font-size: 13px; }
+@page { margin: 12mm; }
+@media print { main { padding: 0; } body { font-size: 12px; } .controls button { display: none; }
+  .charts, .stages { grid-template-columns: 1fr 1fr; gap: 10px; }
+  figure, .card, table { break-inside: avoid; } .card { overflow: visible; }
+  table { font-size: .8rem; } th, td { padding-right: 8px; } }
 )css";
 
 std::string sheet(std::string_view first, std::string_view second, std::string_view third) {
