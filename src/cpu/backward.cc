@@ -39,8 +39,10 @@ struct WorkerScratch {
   int64_t* key_begin = nullptr;
   int64_t* key_end = nullptr;
   unsigned char* idle = nullptr;
-  float* d_k = nullptr;  // [range, head_dim]
-  float* d_v = nullptr;  // [range, value_dim]
+  float* keys = nullptr;    // [range, key_row]
+  float* values = nullptr;  // [range, value_row]
+  float* d_k = nullptr;     // [range, head_dim]
+  float* d_v = nullptr;     // [range, value_dim]
 };
 
 // The parts of the workspace that all workers share.
@@ -105,7 +107,6 @@ BackwardPlan::BackwardPlan(const Problem& problem, const Kernels& kernels)
     : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
   settings_.panels = problem.q_len >= kLongRows ? kMostPanels : kFewPanels;
   settings_.block_keys = kBlockKeys;
-  settings_.copy_keys = true;  // d_q walks down columns of K
   grid_ = {settings_.panels * kernels.width, kernels.width};
   const int64_t row_bytes =
       4 * (padded(problem.head_dim, kernels) + padded(problem.value_dim, kernels));
@@ -156,8 +157,8 @@ WorkerScratch BackwardPlan::cut_worker(WorkspaceCutter& cutter) const {
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(kBlockKeys * grid_.width);
   arrays.lse_log2 = cutter.take<float>(rows);
   arrays.delta = cutter.take<float>(rows);
-  if (settings_.copy_keys) arrays.keys = cutter.take<float>(kBlockKeys * settings_.key_row);
-  if (settings_.copy_values) arrays.values = cutter.take<float>(kBlockKeys * settings_.value_row);
+  scratch.keys = cutter.take<float>(range_keys_ * settings_.key_row);
+  scratch.values = cutter.take<float>(range_keys_ * settings_.value_row);
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);
@@ -220,6 +221,7 @@ class BackwardRun {
   void attend_range(int64_t task, int worker) const;
   void attend_tile(const KeyTask& keys, const TilePlace& place, int64_t tile_task,
                    const WorkerScratch& scratch) const;
+  void copy_range(const KeyTask& keys, const WorkerScratch& scratch) const;
   void mark_idle(const TilePlace& place, const BackwardTile& tile, unsigned char* idle) const;
   void add_single_keys(const TilePlace& place, const BackwardTile& tile) const;
   void write_range(const KeyTask& keys, const WorkerScratch& scratch) const;
@@ -300,6 +302,7 @@ void BackwardRun::attend_range(int64_t task, int worker) const {
   if (scratch.d_v != nullptr) {
     std::fill_n(scratch.d_v, count * padded(problem_.value_dim, plan_.kernels_), 0.0f);
   }
+  copy_range(keys, scratch);
   const int64_t group = problem_.q_heads / problem_.kv_heads;
   const int64_t tiles = plan_.grid_.tiles_of(keys.sequence.band.q_len);
   for (int64_t head = keys.kv_head * group; head < (keys.kv_head + 1) * group; ++head) {
@@ -314,6 +317,21 @@ void BackwardRun::attend_range(int64_t task, int worker) const {
     }
   }
   write_range(keys, scratch);
+}
+
+void BackwardRun::copy_range(const KeyTask& keys, const WorkerScratch& scratch) const {
+  RowsToCopy rows;
+  rows.rows = keys.end - keys.begin;
+  rows.from = addresses_.kv_rows(tensors_.k, keys.sequence, keys.kv_head, keys.begin);
+  rows.dim = static_cast<int>(problem_.head_dim);
+  rows.to = scratch.keys;
+  rows.row = plan_.settings_.key_row;
+  plan_.kernels_.copy_rows(plan_.settings_, rows);
+  rows.from = addresses_.kv_rows(tensors_.v, keys.sequence, keys.kv_head, keys.begin);
+  rows.dim = static_cast<int>(problem_.value_dim);
+  rows.to = scratch.values;
+  rows.row = plan_.settings_.value_row;
+  plan_.kernels_.copy_rows(plan_.settings_, rows);
 }
 
 void BackwardRun::mark_idle(const TilePlace& place, const BackwardTile& tile,
@@ -360,6 +378,8 @@ void BackwardRun::attend_tile(const KeyTask& keys, const TilePlace& place, int64
   tile.idle = scratch.idle;
   tile.range_begin = keys.begin;
   tile.range_end = keys.end;
+  tile.keys = scratch.keys;
+  tile.values = scratch.values;
   tile.d_k = scratch.d_k;
   tile.d_v = scratch.d_v;
   tile.d_q = d_q_sums(place.sequence, place.head, place.first_row);

@@ -47,6 +47,11 @@ TW_INLINE PanelRange panels_that_see(const BackwardTile& tile, int64_t begin, in
   return range;
 }
 
+template <class S>
+void copy_range(const Settings& settings, const RowsToCopy& copy) {
+  copy_rows<S>(settings.element, copy.from, copy.rows, copy.dim, copy.to, copy.row);
+}
+
 // Like keys_of_panel(), but idle lanes see nothing.
 template <class S>
 TW_INLINE PanelKeys working_keys(const BackwardTile& tile, int panel, const Block& block) {
@@ -65,22 +70,49 @@ void zero_lanes(float* rows, int64_t count, int64_t stride) {
   }
 }
 
-// Step 2 of one panel. kPlain: no softcap, ALiBi, dropout, and every lane sees every key.
-template <class S, bool kPlain>
+// Step 2 of one panel where scores are products and every lane sees every key.
+template <class S>
+void weigh_plain_gradients(const Settings& settings, const BackwardScratch& scratch, int64_t count,
+                           int panel, float* weights, float* d_scores) {
+  using Vector = typename S::Vector;
+  constexpr int kVectors = S::kScoreVectors;
+  const int64_t stride = int64_t{settings.panels} * kWidth<S>;
+  Vector lse[kVectors];
+  Vector delta[kVectors];
+  TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+    lse[v] = S::load(scratch.lse_log2 + panel * kWidth<S> + v * S::kLanes);
+    delta[v] = S::load(scratch.delta + panel * kWidth<S> + v * S::kLanes);
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    Vector weight[kVectors];
+    TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+      weight[v] = S::sub(S::load(weights + v * S::kLanes), lse[v]);
+    }
+    exp2_any<S, kVectors>(weight);
+    TW_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const Vector d_weight = S::load(d_scores + v * S::kLanes);
+      S::store(weights + v * S::kLanes, weight[v]);
+      S::store(d_scores + v * S::kLanes, S::mul(weight[v], S::sub(d_weight, delta[v])));
+    }
+    weights += stride;
+    d_scores += stride;
+  }
+}
+
+// Step 2 of one panel, whatever makes scores of products.
+template <class S>
 void weigh_gradients(const Settings& settings, const BackwardTile& tile,
                      const BackwardScratch& scratch, const PanelKeys& keys, int panel,
                      float* weights, float* d_scores) {
   using Vector = typename S::Vector;
   const int64_t stride = int64_t{settings.panels} * kWidth<S>;
-  const bool capped = !kPlain && settings.softcap > 0;
-  const bool dropped = !kPlain && settings.dropout.threshold != 0;
-  const bool masked = !kPlain && !keys.full;
+  const bool capped = settings.softcap > 0;
+  const bool dropped = settings.dropout.threshold != 0;
+  const bool masked = !keys.full;
   LaneRules<S> rules;
-  if (!kPlain) {
-    fill_lane_rules<S>(tile, panel, keys, rules);
-    for (int lane = 0; lane < kWidth<S>; ++lane) {
-      if (tile.idle[panel * kWidth<S> + lane] != 0) rules.past[lane] = 0;
-    }
+  fill_lane_rules<S>(tile, panel, keys, rules);
+  for (int lane = 0; lane < kWidth<S>; ++lane) {
+    if (tile.idle[panel * kWidth<S> + lane] != 0) rules.past[lane] = 0;
   }
   for (int64_t j = 0; j < keys.end - keys.begin; ++j) {
     const Vector key = S::set1(static_cast<float>(j));
@@ -93,7 +125,7 @@ void weigh_gradients(const Settings& settings, const BackwardTile& tile,
         score = cap.score_log2;
         slope = S::mul(S::sub(slope, cap.tanh), S::add(slope, cap.tanh));
       }
-      if (!kPlain && settings.has_alibi) score = add_alibi<S>(tile, rules, v, key, score);
+      if (settings.has_alibi) score = add_alibi<S>(tile, rules, v, key, score);
       const int row = panel * kWidth<S> + lane;
       Vector weight = exp2_any<S>(S::sub(score, S::load(scratch.lse_log2 + row)));
       Vector d_weight = S::load(d_scores + j * stride + lane);
@@ -152,9 +184,9 @@ bool score_panel(const Settings& settings, const BackwardTile& tile, const Backw
   const bool dropped = settings.dropout.threshold != 0;
   if (dropped) fill_keep(settings, tile, keys, panel * kW, kW, scratch.keep);
   if (keys.full && settings.softcap == 0 && !settings.has_alibi && !dropped) {
-    weigh_gradients<S, true>(settings, tile, scratch, keys, panel, first_weight, first_d_score);
+    weigh_plain_gradients<S>(settings, scratch, count, panel, first_weight, first_d_score);
   } else {
-    weigh_gradients<S, false>(settings, tile, scratch, keys, panel, first_weight, first_d_score);
+    weigh_gradients<S>(settings, tile, scratch, keys, panel, first_weight, first_d_score);
   }
   return !keys.full || rest + before > 0;
 }
@@ -238,8 +270,12 @@ void backward_tile(const Settings& settings, const BackwardTile& tile,
   const int64_t end = seen < tile.range_end ? seen : tile.range_end;
   const int64_t step = settings.block_keys;
   for (int64_t start = begin / step * step; start < end; start += step) {
-    const Block block = load_block<S>(settings, tile, start > begin ? start : begin,
-                                      start + step < end ? start + step : end, scratch);
+    const int64_t from = start > begin ? start : begin;
+    const int64_t at = from - tile.range_begin;
+    const Block block = {from,
+                         start + step < end ? start + step : end,
+                         {tile.keys + at * settings.key_row, settings.key_row},
+                         {tile.values + at * settings.value_row, settings.value_row}};
     const PanelRange panels = panels_that_see<S>(tile, block.begin, block.end);
     bool partial = false;
     for (int p = panels.begin; p < panels.end; ++p) {

@@ -33,10 +33,12 @@ struct Settings {
   int64_t value_row = 0;
 };
 
-// Rows of one head in memory.
+// Rows of one head in memory; or, where `strip` is not 0, floats in strips of `stride` columns:
+// [dim / stride] strips, `strip` floats apart, each [rows, stride].
 struct Rows {
   const void* data = nullptr;  // [rows, dim]
   int64_t stride = 0;          // elements
+  int64_t strip = 0;
 };
 struct OutputRows {
   void* data = nullptr;
@@ -59,6 +61,10 @@ struct Tile {
 };
 
 struct ForwardTile : Tile {
+  // Copies of K and V made beforehand (key_copies.h), for blocks from key 0 on; null: there are
+  // none, or none of K.
+  const float* key_copy = nullptr;
+  const float* value_copy = nullptr;
   OutputRows out;        // [rows, value_dim]
   float* lse = nullptr;  // [rows]
 };
@@ -74,8 +80,7 @@ struct ForwardScratch {
   float* scores = nullptr;   // [block_keys, width]
   float* keep = nullptr;     // [block_keys, width] dropout factors
   float* keys = nullptr;     // [block_keys, head_dim]
-  float* values = nullptr;   // [block_keys, value_dim]
-  float* rows = nullptr;     // [width, max(head_dim, value_dim)]
+  float* values = nullptr;   // strips of a block
 };
 
 // One query tile of one head against the keys [range_begin, range_end) of a task.
@@ -87,6 +92,9 @@ struct BackwardTile : Tile {
   const unsigned char* idle = nullptr;
   int64_t range_begin = 0;
   int64_t range_end = 0;
+  // The range as floats, in rows of settings.key_row and settings.value_row. Not for `standard`.
+  const float* keys = nullptr;
+  const float* values = nullptr;
   // Sums over the range, rows rounded up to whole vectors; null = not wanted.
   float* d_k = nullptr;  // [range, head_dim], without `scale`
   float* d_v = nullptr;  // [range, value_dim]
@@ -119,6 +127,25 @@ struct StandardTile : BackwardTile {
   const float* d_lse = nullptr;  // backward
 };
 
+// Rows as floats, `row` floats apart, zeros up to whole vectors.
+struct RowsToCopy {
+  Rows from;
+  int64_t rows = 0;
+  int dim = 0;
+  float* to = nullptr;
+  int64_t row = 0;
+};
+
+// Keys [begin, end) of a sequence to copy, where `begin` starts a block.
+struct KeysToCopy {
+  Rows k;
+  Rows v;
+  int64_t begin = 0;
+  int64_t end = 0;
+  float* keys = nullptr;    // of key 0 of the sequence; null: not wanted
+  float* values = nullptr;  // of block 0 of the sequence
+};
+
 struct RowsToWrite {
   Rows floats;
   float factor = 1;
@@ -132,8 +159,13 @@ struct RowsToWrite {
 struct Kernels {
   const char* name;
   int lanes;
-  int width;  // rows of a panel
+  int width;         // rows of a panel
+  int narrow_width;  // and of narrow_forward_tile; where there is none, the same
+  int strip_width;   // columns of V that a copy keeps together
   void (*forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
+  void (*narrow_forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
+  void (*copy_keys)(const Settings&, const KeysToCopy&);
+  void (*copy_rows)(const Settings&, const RowsToCopy&);
   // Adds to d_k and d_v; leaves d_q in scratch.d_queries, for add_d_q().
   void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);
   void (*add_d_q)(const Settings&, const BackwardTile&, const BackwardScratch&);

@@ -21,25 +21,19 @@ constexpr double kLn2 = 0.6931471805599453;
 template <class S, int kCount>
 TW_INLINE void exp2_below_128(typename S::Vector (&x)[kCount]) {
   using Vector = typename S::Vector;
-  // 1.5 * 2^23 + 127: adding it leaves n + 127, the exponent field of 2^n, in the low bits.
-  const Vector shift = S::set1(12582912.0f + 127.0f);
   constexpr float kPolynomial[] = {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f};
-  Vector power[kCount];
+  decltype(S::exp2_parts(x[0])) parts[kCount];
   Vector p[kCount];
-  TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::max(S::set1(-127.0f), x[i]);
-  TW_UNROLL for (int i = 0; i < kCount; ++i) power[i] = S::add(x[i], shift);
-  TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::sub(x[i], S::sub(power[i], shift));
+  TW_UNROLL for (int i = 0; i < kCount; ++i) parts[i] = S::exp2_parts(x[i]);
   TW_UNROLL for (int i = 0; i < kCount; ++i) {
-    p[i] = S::fma(x[i], S::set1(0.00132647273f), S::set1(kPolynomial[0]));
+    p[i] = S::fma(parts[i].fraction, S::set1(0.00132647273f), S::set1(kPolynomial[0]));
   }
   TW_UNROLL for (int k = 1; k < 5; ++k) {
     TW_UNROLL for (int i = 0; i < kCount; ++i) {
-      p[i] = S::fma(x[i], p[i], S::set1(kPolynomial[k]));
+      p[i] = S::fma(parts[i].fraction, p[i], S::set1(kPolynomial[k]));
     }
   }
-  TW_UNROLL for (int i = 0; i < kCount; ++i) {
-    x[i] = S::mul(p[i], S::power_of_two_bits(power[i]));
-  }
+  TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::exp2_scaled(p[i], parts[i].power);
 }
 
 template <class S>
@@ -50,9 +44,19 @@ TW_INLINE typename S::Vector exp2_below_128(typename S::Vector x) {
 }
 
 // Any x: +inf from 128 up.
+template <class S, int kCount>
+TW_INLINE void exp2_any(typename S::Vector (&x)[kCount]) {
+  if constexpr (!S::kAnyExp2) {
+    TW_UNROLL for (int i = 0; i < kCount; ++i) x[i] = S::min(S::set1(128.0f), x[i]);
+  }
+  exp2_below_128<S, kCount>(x);
+}
+
 template <class S>
 TW_INLINE typename S::Vector exp2_any(typename S::Vector x) {
-  return exp2_below_128<S>(S::min(S::set1(128.0f), x));
+  typename S::Vector one[1] = {x};
+  exp2_any<S, 1>(one);
+  return one[0];
 }
 
 // Relative error below 3e-7 for every x: a polynomial below 0.625, where 1 - 2 / (e^2x + 1) would

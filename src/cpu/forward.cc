@@ -1,7 +1,9 @@
-// Forward on the CPU: a task is one query tile of one head; tasks share nothing.
+// Forward on the CPU: a task is one query tile of one head; tasks share nothing but, where it pays,
+// float copies of K and V (key_copies.h).
 #include <algorithm>
 #include <string>
 
+#include "cpu/key_copies.h"
 #include "cpu/plans.h"
 #include "cpu/single_key.h"
 #include "cpu/threads.h"
@@ -12,12 +14,16 @@ namespace tilewise::cpu {
 
 namespace {
 
-// Rows that share a pass over K and V: enough to pay for fetching rows of interleaved heads, as
-// long as packed queries and outputs take no more than 192 KiB of the second cache.
-constexpr int64_t kMostRows = 192;
-constexpr int64_t kTileBytes = 192 * 1024;
+// Panels that share a pass over K and V, as long as packed queries and outputs leave most of the
+// second cache to the others: 192 KiB of 512 with vectors of 8 floats, twice that with 16.
+constexpr int kMostPanels = 8;
+constexpr int64_t kTileBytesOfLane = 24 * 1024;
 constexpr int kBlockKeys = 128;
-constexpr int64_t kEnoughTasks = 32;  // tiles shrink until there are so many
+constexpr int kShortBlockKeys = 64;    // with narrow panels
+constexpr int64_t kShortRows = 1024;   // up to here the work past a diagonal counts
+constexpr int64_t kTasksOfThread = 8;  // tiles shrink until there are so many
+constexpr int64_t kWaveTasksOfThread = 32;
+constexpr int64_t kFewestSharing = 3;  // tiles of a head that pay for copies of its K and V
 
 struct WorkerScratch {
   ForwardScratch arrays;
@@ -25,25 +31,19 @@ struct WorkerScratch {
   int64_t* key_end = nullptr;
 };
 
+// The parts of the workspace that all workers share.
+struct Shared {
+  int64_t* table = nullptr;  // [batch + 1] packed only
+  float* copies = nullptr;
+};
+
 class ForwardPlan final : public BackendPlan {
  public:
   ForwardPlan(const Problem& problem, const Kernels& kernels)
       : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
-    // From the shape only, so that results do not depend on the machine's threads.
-    const int64_t row_bytes = 4 * (problem.head_dim + problem.value_dim);
-    const int64_t rows = std::min(kMostRows, kTileBytes / row_bytes);
-    int panels = static_cast<int>(std::max<int64_t>(1, rows / kernels.width));
-    const auto tasks = [&] { return most_tasks(panels); };
-    while (panels > 1 && tasks() < kEnoughTasks) panels /= 2;
-    while (panels > 1 && (panels - 1) * kernels.width >= problem.q_len) --panels;
-    settings_.panels = panels;
-    settings_.block_keys = kBlockKeys;
-    // Step 3 walks down columns of V; two panels already pay for a copy where they lie close.
-    settings_.copy_values = settings_.copy_values || panels > 1;
-    grid_ = {panels * kernels.width, kernels.width};
-    workers_ = static_cast<int>(std::clamp<int64_t>(tasks(), 1, std::max(1, num_threads())));
+    choose_tiles();
     WorkspaceCutter cutter(nullptr);
-    cut_table(cutter);
+    cut_shared(cutter);
     for (int i = 0; i < workers_; ++i) cut(cutter);
     workspace_bytes_ = cutter.used();
   }
@@ -56,6 +56,9 @@ class ForwardPlan final : public BackendPlan {
                                        std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
            described("keys a block", std::to_string(settings_.block_keys)) +
+           described("copies of K and V", shares_copies_          ? "once for all tiles of a head"
+                                          : settings_.copy_values ? "for each tile"
+                                                                  : "none") +
            described("tasks", (problem_.packed ? "at most " : "") +
                                   std::to_string(most_tasks(settings_.panels))) +
            described("threads", std::to_string(workers_));
@@ -63,26 +66,68 @@ class ForwardPlan final : public BackendPlan {
   void run(const Tensors& tensors, void* workspace, void* stream) const override;
 
  private:
+  // By the shape only: the two widths differ in bits.
+  bool narrow() const {
+    if (problem_.q_len <= kShortRows && problem_.mask_rule().right >= 0) return true;
+    const auto lanes = [&](int64_t width) { return (problem_.q_len + width - 1) / width * width; };
+    return lanes(kernels_.narrow_width) * 16 < lanes(kernels_.width) * 15;
+  }
   int64_t most_tasks(int panels) const {
-    const int64_t rows = int64_t{panels} * kernels_.width;
+    const int64_t rows = int64_t{panels} * (narrow() ? kernels_.narrow_width : kernels_.width);
     const int64_t tiles = problem_.packed ? (problem_.total_q + rows - 1) / rows + problem_.batch
                                           : problem_.batch * ((problem_.q_len + rows - 1) / rows);
     return tiles * problem_.q_heads;
   }
-  int64_t* cut_table(WorkspaceCutter& cutter) const {
-    return cutter.take<int64_t>(problem_.packed ? problem_.batch + 1 : 0);
-  }
+  void choose_tiles();
+  Shared cut_shared(WorkspaceCutter& cutter) const;
   WorkerScratch cut(WorkspaceCutter& cutter) const;
   void run_tile(const Tensors& tensors, const Addresses& addresses, const TilePlace& place,
-                const WorkerScratch& scratch) const;
+                const KeyCopies::Place& copies, const WorkerScratch& scratch) const;
 
   Problem problem_;
   const Kernels& kernels_;
   Settings settings_;
   TileGrid grid_;
+  bool shares_copies_ = false;
+  int64_t wave_heads_ = 1;
   int workers_ = 1;
   size_t workspace_bytes_ = 0;
 };
+
+// Rows of the result do not depend on how many panels a tile has, so threads may decide.
+void ForwardPlan::choose_tiles() {
+  const int width = narrow() ? kernels_.narrow_width : kernels_.width;
+  const int64_t row_bytes = 4 * (problem_.head_dim + problem_.value_dim);
+  const int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
+  const int64_t threads = std::max(1, num_threads());
+  int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, kMostPanels));
+  while (panels > 1 && most_tasks(panels) < kTasksOfThread * threads) panels /= 2;
+  while (panels > 1 && (panels - 1) * width >= problem_.q_len) --panels;
+  settings_.panels = panels;
+  settings_.block_keys = narrow() ? kShortBlockKeys : kBlockKeys;
+  settings_.key_row = padded(problem_.head_dim, kernels_);
+  const int64_t strip = kernels_.strip_width;
+  settings_.value_row = (problem_.value_dim + strip - 1) / strip * strip;
+  grid_ = {panels * width, width};
+  workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks(panels), 1, threads));
+  // Tiles that read one head's K and V, on the average.
+  const int64_t tiles =
+      most_tasks(panels) / std::max<int64_t>(1, problem_.batch * problem_.kv_heads);
+  shares_copies_ = tiles >= kFewestSharing;
+  // One thread never waits for another at the end of a wave.
+  wave_heads_ = threads == 1 ? 1 : threads * kWaveTasksOfThread / std::max<int64_t>(tiles, 1) + 1;
+  // Step 3 walks down columns of V; two panels already pay for a copy where they lie close.
+  settings_.copy_values = settings_.copy_values || panels > 1;
+}
+
+Shared ForwardPlan::cut_shared(WorkspaceCutter& cutter) const {
+  Shared shared;
+  shared.table = cutter.take<int64_t>(problem_.packed ? problem_.batch + 1 : 0);
+  if (shares_copies_) {
+    shared.copies = cutter.take<float>(KeyCopies(problem_, settings_, wave_heads_).floats());
+  }
+  return shared;
+}
 
 WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   const int64_t head_dim = problem_.head_dim;
@@ -98,8 +143,10 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   arrays.factors = cutter.take<float>(grid_.width);
   arrays.scores = cutter.take<float>(block * grid_.width);
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(block * grid_.width);
-  if (settings_.copy_keys) arrays.keys = cutter.take<float>(block * settings_.key_row);
-  if (settings_.copy_values) {
+  if (!shares_copies_ && settings_.copy_keys) {
+    arrays.keys = cutter.take<float>(block * settings_.key_row);
+  }
+  if (!shares_copies_ && settings_.copy_values) {
     arrays.values = cutter.take<float>(block * settings_.value_row);
   }
   scratch.key_begin = cutter.take<int64_t>(rows);
@@ -108,15 +155,19 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
 }
 
 void ForwardPlan::run_tile(const Tensors& tensors, const Addresses& addresses,
-                           const TilePlace& place, const WorkerScratch& scratch) const {
+                           const TilePlace& place, const KeyCopies::Place& copies,
+                           const WorkerScratch& scratch) const {
   ForwardTile tile;
+  tile.key_copy = copies.keys;
+  tile.value_copy = copies.values;
   fill_tile(problem_, tensors, addresses, place, tile);
   fill_intervals(place.sequence.band, place, grid_, scratch.key_begin, scratch.key_end);
   tile.key_begin = scratch.key_begin;
   tile.key_end = scratch.key_end;
   tile.out = addresses.q_output(tensors.out, place.sequence, place.head, place.first_row);
   tile.lse = addresses.statistic(tensors.lse, place.sequence, place.head, place.first_row);
-  kernels_.forward_tile(settings_, tile, scratch.arrays);
+  const auto attend = narrow() ? kernels_.narrow_forward_tile : kernels_.forward_tile;
+  attend(settings_, tile, scratch.arrays);
   if (settings_.has_sink) return;
   for (int row = 0; row < place.rows; ++row) {
     if (tile.key_end[row] - tile.key_begin[row] != 1) continue;
@@ -128,16 +179,39 @@ void ForwardPlan::run_tile(const Tensors& tensors, const Addresses& addresses,
 void ForwardPlan::run(const Tensors& tensors, void* workspace, void* /*stream*/) const {
   const Addresses addresses(problem_, tensors);
   WorkspaceCutter cutter(workspace);
-  const TileTasks tasks(problem_, addresses, grid_, cut_table(cutter));
-  const size_t first = cutter.used();
+  const Shared shared = cut_shared(cutter);
+  const TileTasks tasks(problem_, addresses, grid_, shared.table);
+  char* const own_memory = static_cast<char*>(workspace) + cutter.used();
   WorkspaceCutter measure(nullptr);
   cut(measure);
   const size_t worker_bytes = measure.used();
-  parallel_for(tasks.count(), std::min(workers_, num_threads()), [&](int64_t task, int worker) {
-    WorkspaceCutter own(static_cast<char*>(workspace) + first +
-                        static_cast<size_t>(worker) * worker_bytes);
-    run_tile(tensors, addresses, tasks.place(task), cut(own));
-  });
+  const int workers = std::min(workers_, num_threads());
+  const auto attend = [&](int64_t task, int worker, const KeyCopies* copies, const Wave& wave) {
+    WorkspaceCutter own(own_memory + static_cast<size_t>(worker) * worker_bytes);
+    const TilePlace place = tasks.place(task);
+    KeyCopies::Place copied = {};
+    if (copies != nullptr) {
+      const int64_t kv_head = place.head / (problem_.q_heads / problem_.kv_heads);
+      copied = copies->place(addresses, wave, place.sequence.index * problem_.kv_heads + kv_head,
+                             shared.copies);
+    }
+    run_tile(tensors, addresses, place, copied, cut(own));
+  };
+  if (!shares_copies_) {
+    parallel_for(tasks.count(), workers,
+                 [&](int64_t task, int worker) { attend(task, worker, nullptr, {}); });
+    return;
+  }
+  const KeyCopies copies(problem_, settings_, wave_heads_);
+  for (Wave wave = copies.first_wave(addresses); wave.begin < wave.end;
+       wave = copies.next_wave(addresses, wave)) {
+    parallel_for(copies.tasks(wave), workers, [&](int64_t task, int) {
+      copies.copy(tensors, addresses, wave, task, shared.copies, kernels_);
+    });
+    const int64_t first = tasks.first_of_kv_head(wave.begin);
+    parallel_for(tasks.first_of_kv_head(wave.end) - first, workers,
+                 [&](int64_t task, int worker) { attend(first + task, worker, &copies, wave); });
+  }
 }
 
 }  // namespace

@@ -87,6 +87,56 @@ void weigh(int64_t count, const float* before, const float* maxima, float* score
   }
 }
 
+// Strips of a block of values in a copy.
+template <class S>
+TW_INLINE Rows strips_at(const Settings& settings, const float* values, int64_t begin) {
+  const int64_t key = begin % settings.block_keys;
+  return {values + (begin - key) * settings.value_row + key * S::kScoreRows, S::kScoreRows,
+          settings.block_keys * S::kScoreRows};
+}
+
+// A block from where it lies, from the call's copies, or copied now.
+template <class S>
+TW_INLINE Block forward_block(const Settings& settings, const ForwardTile& tile, int64_t begin,
+                              int64_t end, const ForwardScratch& scratch) {
+  Block block = {begin, end, rows_from(settings.element, tile.k, begin),
+                 rows_from(settings.element, tile.v, begin)};
+  if (tile.value_copy != nullptr) {
+    block.values = strips_at<S>(settings, tile.value_copy, begin);
+    if (tile.key_copy != nullptr) {
+      block.keys = {tile.key_copy + begin * settings.key_row, settings.key_row};
+    }
+    return block;
+  }
+  if (settings.copy_keys) {
+    copy_rows<S>(settings.element, block.keys, end - begin, settings.head_dim, scratch.keys,
+                 settings.key_row);
+    block.keys = {scratch.keys, settings.key_row};
+  }
+  if (settings.copy_values) {
+    const Rows strips = strips_at<S>(settings, scratch.values, begin % settings.block_keys);
+    copy_strips<S>(settings.element, block.values, end - begin, settings.value_dim, strips);
+    block.values = strips;
+  }
+  return block;
+}
+
+// The same for all tiles: see key_copies.h.
+template <class S>
+void copy_keys(const Settings& settings, const KeysToCopy& copy) {
+  if (copy.keys != nullptr) {
+    copy_rows<S>(settings.element, rows_from(settings.element, copy.k, copy.begin),
+                 copy.end - copy.begin, settings.head_dim,
+                 copy.keys + copy.begin * settings.key_row, settings.key_row);
+  }
+  for (int64_t start = copy.begin; start < copy.end; start += settings.block_keys) {
+    const int64_t rest = copy.end - start;
+    copy_strips<S>(settings.element, rows_from(settings.element, copy.v, start),
+                   rest < settings.block_keys ? rest : settings.block_keys, settings.value_dim,
+                   strips_at<S>(settings, copy.values, start));
+  }
+}
+
 template <class S>
 void attend_panel(const Settings& settings, const Tile& tile, const ForwardScratch& scratch,
                   const Block& block, int panel) {
@@ -127,7 +177,8 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
   }
 
   float* const out = scratch.outs + int64_t{panel} * settings.value_dim * kW;
-  const Rows values = {row_of(block.values, keys.begin - block.begin), block.values.stride};
+  const Rows values = {row_of(block.values, keys.begin - block.begin), block.values.stride,
+                       block.values.strip};
   Product sums = {static_cast<const float*>(values.data),
                   values.stride,
                   scratch.scores,
@@ -135,7 +186,8 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
                   count,
                   out,
                   kW,
-                  scratch.factors};
+                  scratch.factors,
+                  values.strip};
   if (!keys.full && !all_finite<S>(values, count, settings.value_dim)) {
     // 0 * NaN: a weight of 0 would not keep an invisible value out.
     sums.depth = 0;
@@ -220,18 +272,10 @@ void forward_tile(const Settings& settings, const ForwardTile& tile,
   const int64_t step = settings.block_keys;
   // Blocks start at multiples of their length, so a row's result does not depend on its tile.
   for (int64_t start = begin / step * step; start < end; start += step) {
-    const Block block = load_block<S>(settings, tile, start > begin ? start : begin,
-                                      start + step < end ? start + step : end, scratch);
-    const int64_t next = start + step;
-    const int64_t coming = end - next < step ? end - next : step;
+    const Block block = forward_block<S>(settings, tile, start > begin ? start : begin,
+                                         start + step < end ? start + step : end, scratch);
     for (int panel = 0; panel < panels; ++panel) {
       attend_panel<S>(settings, tile, scratch, block, panel);
-      if (coming <= 0) continue;
-      // A part of the next block after each panel: its copy then finds it in the second cache.
-      const int64_t from = next + coming * panel / panels;
-      const int64_t to = next + coming * (panel + 1) / panels;
-      prefetch_rows(settings.element, tile.k, from, to, settings.head_dim);
-      prefetch_rows(settings.element, tile.v, from, to, settings.value_dim);
     }
   }
   finish_tile<S>(settings, tile, scratch);

@@ -4,6 +4,6 @@
 
 namespace tilewise::cpu {
 
-constinit const Kernels kAvx512Kernels = kernels_of<Avx512>("avx512");
+constinit const Kernels kAvx512Kernels = kernels_of<Avx512, Avx512Narrow>("avx512");
 
 }  // namespace tilewise::cpu

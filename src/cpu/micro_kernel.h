@@ -27,7 +27,8 @@ struct Product {
   int64_t depth;
   float* c;  // [rows, vectors]
   int64_t c_stride;
-  float* lanes;  // [vectors], for store_max and rescale
+  float* lanes;       // [vectors], for store_max and rescale
+  int64_t strip = 0;  // columns: from A's first kRows rows to the next; 0: they lie side by side
 };
 
 // noinline: inlined into a large caller GCC 12 spills the sums (77 instead of 97 % of peak).
@@ -85,7 +86,9 @@ void product_tail(const Product& product, int64_t rows) {
 // Any number of rows, kRows at a time.
 template <class S, Operand kA, Finish kFinish, int kRows, int kVectors>
 void multiply(Product product, int64_t rows) {
-  const int64_t a_step = kA == Operand::rows ? kRows * product.a_stride : kRows;
+  const int64_t a_step = kA == Operand::rows  ? kRows * product.a_stride
+                         : product.strip != 0 ? product.strip
+                                              : kRows;
   for (; rows >= kRows; rows -= kRows) {
     product_tile<S, kA, kFinish, kRows, kVectors>(product);
     product.a += a_step;

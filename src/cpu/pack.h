@@ -90,6 +90,41 @@ void copy_rows(Element element, const Rows& from, int64_t rows, int dim, float* 
   }
 }
 
+// Rows of one block as strips of kScoreRows columns; columns past `dim` are 0.
+template <class S, Element kElement>
+void copy_strips_of(const Rows& from, int64_t rows, int dim, const Rows& to) {
+  constexpr int kBytes = kElement == Element::f32 ? 4 : 2;
+  constexpr int64_t kAhead = 8;
+  constexpr int kStrip = S::kScoreRows;
+  float* const strips = static_cast<float*>(const_cast<void*>(to.data));
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t first = r * from.stride;
+    if (r + kAhead < rows) {
+      const char* next =
+          static_cast<const char*>(from.data) + (first + kAhead * from.stride) * kBytes;
+      for (int b = 0; b < dim * kBytes; b += 64) __builtin_prefetch(next + b);
+    }
+    for (int d = 0; d < dim; d += S::kLanes) {
+      const int n = dim - d < S::kLanes ? dim - d : S::kLanes;
+      S::template store_strips<kStrip>(strips + d / kStrip * to.strip + r * kStrip, to.strip,
+                                       (n + kStrip - 1) / kStrip,
+                                       load_elements<S>(kElement, from.data, first + d, n));
+    }
+  }
+}
+
+template <class S>
+void copy_strips(Element element, const Rows& from, int64_t rows, int dim, const Rows& to) {
+  switch (element) {
+    case Element::f32:
+      return copy_strips_of<S, Element::f32>(from, rows, dim, to);
+    case Element::bf16:
+      return copy_strips_of<S, Element::bf16>(from, rows, dim, to);
+    case Element::f16:
+      return copy_strips_of<S, Element::f16>(from, rows, dim, to);
+  }
+}
+
 // panel [dim, width] = factor * transposed rows; lanes past `rows` are 0.
 template <class S, int kWidth>
 void pack_panel(Element element, const Rows& from, int rows, int dim, float factor, float* panel) {
@@ -154,13 +189,23 @@ bool all_finite(const Rows& rows, int64_t count, int dim) {
   using Vector = typename S::Vector;
   Vector sum = S::set1(0);
   const float* data = static_cast<const float*>(rows.data);
-  for (int64_t r = 0; r < count; ++r) {
-    const float* line = data + r * rows.stride;
-    int d = 0;
-    for (; d + S::kLanes <= dim; d += S::kLanes) {
-      sum = S::fma(S::load(line + d), S::set1(0), sum);
+  int64_t lines = count;
+  int64_t step = rows.stride;
+  int64_t length = dim;
+  if (rows.strip != 0) {
+    lines = (dim + rows.stride - 1) / rows.stride;
+    step = rows.strip;
+    length = count * rows.stride;
+  }
+  for (int64_t r = 0; r < lines; ++r) {
+    const float* line = data + r * step;
+    int64_t i = 0;
+    for (; i + S::kLanes <= length; i += S::kLanes) {
+      sum = S::fma(S::load(line + i), S::set1(0), sum);
     }
-    if (d < dim) sum = S::fma(S::load_first(line + d, dim - d), S::set1(0), sum);
+    if (i < length) {
+      sum = S::fma(S::load_first(line + i, static_cast<int>(length - i)), S::set1(0), sum);
+    }
   }
   float lanes[S::kLanes];
   S::store(lanes, sum);
@@ -194,17 +239,6 @@ struct PanelLanes {
   int width;
   int64_t stride;  // floats between keys
 };
-
-// Asks for the rows [begin, end) before their block's turn comes.
-TW_INLINE void prefetch_rows(Element element, const Rows& rows, int64_t begin, int64_t end,
-                             int dim) {
-  const int64_t bytes = (element == Element::f32 ? 4 : 2);
-  const char* line = static_cast<const char*>(rows.data) + begin * rows.stride * bytes;
-  for (int64_t r = begin; r < end; ++r) {
-    for (int64_t b = 0; b < dim * bytes; b += 64) __builtin_prefetch(line + b, 0, 2);
-    line += rows.stride * bytes;
-  }
-}
 
 template <class S, class Scratch>
 TW_INLINE Block load_block(const Settings& settings, const Tile& tile, int64_t begin, int64_t end,

@@ -6,9 +6,14 @@
 //   kGradientRows, kGradientVectors       and of products with head_dim in lanes
 //   load store load_first store_first     unaligned; *_first: the first n lanes, the rest 0
 //   set1 add sub mul fma div max min abs  max(a, b), min(a, b) return b when either is NaN
-//   less select sign_of power_of_two_bits
+//   less select sign_of
+//   exp2_parts exp2_scaled                x as fraction in [-0.5, 0.5] and power; p * 2^power,
+//   where
+//                                         `power` is in the set's own form; 0 below 2^-126
+//   kAnyExp2                              whether they take x from 128 up
 //   load_bf16 load_f16 store_bf16 store_f16   one vector of 16-bit elements, to nearest even
 //   transpose                             kLanes vectors of kLanes
+//   store_strips                          one vector as strips of kScoreRows columns
 //   pin                                   keeps the compiler from folding a load into its use
 //
 // An instruction-set unit (isa_*.cc) includes no standard header with inline functions and calls
@@ -24,3 +29,23 @@
 #else
 #define TW_UNROLL _Pragma("GCC unroll 32")
 #endif
+
+namespace tilewise::cpu {
+
+template <class S>
+struct Exp2Parts {
+  typename S::Vector fraction;
+  typename S::Vector power;
+};
+
+// Where no instruction rounds and scales: adding 1.5 * 2^23 + 127 leaves round(x) + 127, the
+// exponent field of the power of two, in the low bits. x <= 127 or NaN.
+template <class S>
+TW_INLINE Exp2Parts<S> exp2_parts_by_adding(typename S::Vector x) {
+  const auto shift = S::set1(12582912.0f + 127.0f);
+  x = S::max(S::set1(-127.0f), x);
+  const auto power = S::add(x, shift);
+  return {S::sub(x, S::sub(power, shift)), power};
+}
+
+}  // namespace tilewise::cpu

@@ -45,9 +45,11 @@ struct Avx2 {
   static TW_INLINE Vector sign_of(Vector sign, Vector magnitude) {
     return _mm256_or_ps(_mm256_and_ps(_mm256_set1_ps(-0.0f), sign), magnitude);
   }
-  // The low nine bits of the float's pattern as sign and exponent of a new one.
-  static TW_INLINE Vector power_of_two_bits(Vector t) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
+  static constexpr bool kAnyExp2 = false;
+  static TW_INLINE Exp2Parts<Avx2> exp2_parts(Vector x) { return exp2_parts_by_adding<Avx2>(x); }
+  static TW_INLINE Vector exp2_scaled(Vector p, Vector power) {
+    const __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(power), 23);
+    return mul(p, _mm256_castsi256_ps(bits));
   }
 
   static TW_INLINE Vector load_bf16(const uint16_t* p) {
@@ -90,6 +92,14 @@ struct Avx2 {
       t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
     }
     TW_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
+  }
+
+  // The first `count` times kColumns lanes, `strip` floats apart.
+  template <int kColumns>
+  static TW_INLINE void store_strips(float* p, int64_t strip, int count, Vector v) {
+    static_assert(kColumns == 4);
+    _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+    if (count > 1) _mm_storeu_ps(p + strip, _mm256_extractf128_ps(v, 1));
   }
 
   static TW_INLINE void pin(Vector& v) { asm("" : "+x"(v)); }

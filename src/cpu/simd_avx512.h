@@ -46,9 +46,14 @@ struct Avx512 {
   static TW_INLINE Vector sign_of(Vector sign, Vector magnitude) {
     return _mm512_or_ps(_mm512_and_ps(_mm512_set1_ps(-0.0f), sign), magnitude);
   }
-  // The low nine bits of the float's pattern as sign and exponent of a new one.
-  static TW_INLINE Vector power_of_two_bits(Vector t) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23));
+  static constexpr bool kAnyExp2 = true;
+  static TW_INLINE Exp2Parts<Avx512> exp2_parts(Vector x) {
+    const Vector fraction = _mm512_reduce_ps(x, 0x08);  // x - round(x); 0 of an infinity
+    return {fraction, _mm512_sub_ps(x, fraction)};
+  }
+  static TW_INLINE Vector exp2_scaled(Vector p, Vector power) {
+    const Mask normal = _mm512_cmp_ps_mask(power, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(normal, p, power);
   }
 
   static TW_INLINE Vector load_bf16(const uint16_t* p) {
@@ -73,16 +78,46 @@ struct Avx512 {
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  // Through memory: only packing needs it, once for each query tile.
+  // 4 x 4 inside the quarters of each four rows, then the quarters themselves.
   static TW_INLINE void transpose(Vector (&r)[16]) {
-    alignas(64) float square[16 * 16];
-    for (int i = 0; i < 16; ++i) _mm512_store_ps(square + 16 * i, r[i]);
-    const __m512i column =
-        _mm512_setr_epi32(0, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240);
-    for (int i = 0; i < 16; ++i) r[i] = _mm512_i32gather_ps(column, square + i, 4);
+    Vector t[16];
+    TW_UNROLL for (int i = 0; i < 8; ++i) {
+      t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+      t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    TW_UNROLL for (int i = 0; i < 4; ++i) {
+      r[4 * i] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+      r[4 * i + 1] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+      r[4 * i + 2] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+      r[4 * i + 3] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    TW_UNROLL for (int i = 0; i < 4; ++i) {
+      t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+      t[i + 4] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+      t[i + 8] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+      t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    TW_UNROLL for (int i = 0; i < 4; ++i) {
+      r[i] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+      r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+      r[i + 4] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+      r[i + 12] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+    }
+  }
+  // The first `count` times kColumns lanes, `strip` floats apart.
+  template <int kColumns>
+  static TW_INLINE void store_strips(float* p, int64_t strip, int count, Vector v) {
+    static_assert(kColumns == 8);
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(v));
+    if (count > 1) _mm256_storeu_ps(p + strip, _mm512_extractf32x8_ps(v, 1));
   }
 
   static TW_INLINE void pin(Vector& v) { asm("" : "+v"(v)); }
+};
+
+// For short or masked problems: fewer idle lanes, and less work past a diagonal.
+struct Avx512Narrow : Avx512 {
+  static constexpr int kScoreVectors = 2;
 };
 
 }  // namespace tilewise::cpu

@@ -49,8 +49,13 @@ struct Scalar {
   static TW_INLINE Vector sign_of(Vector sign, Vector magnitude) {
     return as_floats((as_words(sign) & 0x80000000u) | as_words(magnitude));
   }
-  // The low nine bits of the float's pattern as sign and exponent of a new one.
-  static TW_INLINE Vector power_of_two_bits(Vector t) { return as_floats(as_words(t) << 23); }
+  static constexpr bool kAnyExp2 = false;
+  static TW_INLINE Exp2Parts<Scalar> exp2_parts(Vector x) {
+    return exp2_parts_by_adding<Scalar>(x);
+  }
+  static TW_INLINE Vector exp2_scaled(Vector p, Vector power) {
+    return p * as_floats(as_words(power) << 23);
+  }
 
   static TW_INLINE Vector load_bf16(const uint16_t* p) {
     return as_floats(Words{p[0], p[1], p[2], p[3]} << 16);
@@ -88,6 +93,13 @@ struct Scalar {
   static TW_INLINE void transpose(Vector (&r)[4]) {
     const Vector t[4] = {r[0], r[1], r[2], r[3]};
     for (int i = 0; i < 4; ++i) r[i] = Vector{t[0][i], t[1][i], t[2][i], t[3][i]};
+  }
+
+  // The first `count` times kColumns lanes, `strip` floats apart.
+  template <int kColumns>
+  static TW_INLINE void store_strips(float* p, int64_t, int, Vector v) {
+    static_assert(kColumns == kLanes);
+    store(p, v);
   }
 
   static TW_INLINE void pin(Vector&) {}

@@ -26,6 +26,14 @@ int64_t TileTasks::first_of(int64_t sequence) const {
   return tiles * problem_.q_heads;
 }
 
+int64_t TileTasks::first_of_kv_head(int64_t kv_head) const {
+  const int64_t sequence = kv_head / problem_.kv_heads;
+  if (sequence == problem_.batch) return count_;
+  const int64_t group = problem_.q_heads / problem_.kv_heads;
+  const int64_t tiles = grid_.tiles_of(addresses_.sequence(sequence).band.q_len);
+  return first_of(sequence) + kv_head % problem_.kv_heads * group * tiles;
+}
+
 TilePlace TileTasks::place(int64_t task) const {
   TilePlace place;
   int64_t sequence = 0;

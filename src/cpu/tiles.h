@@ -35,6 +35,8 @@ class TileTasks {
   TilePlace place(int64_t task) const;
   // The first task of a sequence; those of a head follow each other.
   int64_t first_of(int64_t sequence) const;
+  // The same for a kv head, counted sequence by sequence; of one past the last: count().
+  int64_t first_of_kv_head(int64_t kv_head) const;
 
  private:
   const Problem& problem_;

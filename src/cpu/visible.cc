@@ -14,8 +14,10 @@ void add_visible_values(const Settings& settings, const Tile& tile, const PanelK
       if (j < tile.key_begin[row] || j >= tile.key_end[row]) continue;
       const float weight = weights[(j - keys.begin) * lanes.stride + lane];
       const float* const value = row_of(values, j - keys.begin);
-      for (int d = 0; d < settings.value_dim; ++d) {
-        out[int64_t{d} * lanes.width + lane] += weight * value[d];
+      for (int64_t d = 0; d < settings.value_dim; ++d) {
+        const int64_t at =
+            values.strip == 0 ? d : d / values.stride * values.strip + d % values.stride;
+        out[d * lanes.width + lane] += weight * value[at];
       }
     }
   }
