@@ -13,11 +13,12 @@ LOADER.exec_module(draw_tables)
 
 
 class DrawTables(unittest.TestCase):
-    def test_io_model_is_drawn(self):
-        before, after = draw_tables.drawn("docs/io-model.md")
-        self.assertEqual(before, after, "run tools/draw_tables")
-        for name in draw_tables.PAGES["docs/io-model.md"]:
-            self.assertIn(f"<!-- {name} -->\n", before)
+    def test_pages_are_drawn(self):
+        for page in ("docs/io-model.md", "docs/speed.md"):
+            before, after = draw_tables.drawn(page)
+            self.assertEqual(before, after, "run tools/draw_tables")
+            for name in draw_tables.PAGES[page]:
+                self.assertIn(f"<!-- {name} -->\n", before)
 
     def test_a_changed_figure_shows(self):
         text = "<!-- x -->\n1\n<!-- /x -->"
