@@ -18,8 +18,8 @@ profile_bytes = importlib.util.module_from_spec(SPEC)
 LOADER.exec_module(profile_bytes)
 
 ONCE = os.path.join(os.getcwd(), "bench", "once")  # tests run in the build folder
-MOST_OF_STANDARD = 0.10   # 0.062 when this was written
-MOST_OVER_MODEL = 1.15    # 1.05: a query tile's own scratch, the stack, the code
+MOST_OF_STANDARD = 0.10   # 0.079 when this was written
+MOST_OVER_MODEL = 1.50    # 1.34: k and v are copied once a head; scratch, the stack, the code
 RECORDED_WITHIN = 0.25    # kernels change a little; more, and the record has to be made again
 
 passed = failed = 0
