@@ -50,7 +50,7 @@ Plan cached_plan(Direction direction, const Tensors& tensors, const Options& opt
   for (const CachedPlan& entry : cache) {
     const Problem& problem = entry.plan.problem();
     if (entry.threads == threads && problem.direction == direction && problem.options == options &&
-        same_layouts(problem, tensors)) {
+        problem.alignment == alignment_of(tensors) && same_layouts(problem, tensors)) {
       return entry.plan;
     }
   }

@@ -92,6 +92,14 @@ Tensors without_idle_strides(const Tensors& tensors) {
   return result;
 }
 
+int alignment_of(const Tensors& tensors) {
+  uintptr_t bits = 16;
+  for (const Tensor* tensor : {&tensors.q, &tensors.k, &tensors.v, &tensors.out}) {
+    bits |= reinterpret_cast<uintptr_t>(tensor->data);
+  }
+  return static_cast<int>(bits & -bits);
+}
+
 semantics::MaskRule Problem::mask_rule() const {
   const Mask& mask = options.mask;
   return {mask.left, mask.right, static_cast<int>(mask.alignment), mask.offset};
@@ -105,6 +113,7 @@ Problem make_problem(Direction direction, const Tensors& tensors, const Options&
   Problem problem;
   problem.direction = direction;
   problem.options = options;
+  problem.alignment = alignment_of(tensors);
   const Tensors given = without_idle_strides(tensors);
   for (int i = 0; i < kArgCount; ++i) {
     Tensor& layout = problem.layouts[static_cast<size_t>(i)];

@@ -47,6 +47,10 @@ Tensor& tensor_of(Tensors& tensors, Arg arg);
 // stride.
 Tensors without_idle_strides(const Tensors& tensors);
 
+// What the data of q, k, v and out start at multiples of: 16, 8, 4, 2 or 1 bytes. 16 where they
+// have no data, as when planning ahead. GPU kernels differ in what they need.
+int alignment_of(const Tensors& tensors);
+
 struct Problem {
   Direction direction = Direction::forward;
   Options options;
@@ -65,6 +69,7 @@ struct Problem {
   int64_t head_dim = 0;
   int64_t value_dim = 0;
   double scale = 0;
+  int alignment = 16;  // alignment_of() the tensors it was made from
 
   const Tensor& layout(Arg arg) const { return layouts[static_cast<size_t>(arg)]; }
   bool has(Arg arg) const { return layout(arg).given(); }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "problem.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise {
@@ -103,6 +104,19 @@ TEST_F(PlanTest, AnswersWhyNot) {
     if (answer.backend == "cpu") cpu_can = answer.reasons.empty();
   }
   EXPECT_TRUE(cpu_can);
+}
+
+// GPU kernels are chosen by what the pointers are multiples of.
+TEST_F(PlanTest, KnowsTheAlignmentItWasMadeFor) {
+  alignas(16) static float aligned[8];
+  t.q.data = t.k.data = t.v.data = t.out.data = aligned;
+  EXPECT_EQ(alignment_of(t), 16);
+  EXPECT_EQ(make_problem(Direction::forward, t, {}).alignment, 16);
+  t.v.data = aligned + 1;
+  EXPECT_EQ(make_problem(Direction::forward, t, {}).alignment, 4);
+  t.k.data = reinterpret_cast<char*>(aligned) + 2;
+  EXPECT_EQ(alignment_of(t), 2);
+  EXPECT_EQ(alignment_of(Tensors{}), 16) << "planned without data";
 }
 
 TEST_F(PlanTest, RefusesABadWorkspaceBeforeItRuns) {
