@@ -1,4 +1,5 @@
-"""Times the GPU forward beside cuDNN in one process.
+"""Times the GPU forward beside cuDNN in one process; with --set mma forward_mma, beside torch's
+FlashAttention-2 (fp32: its memory-efficient kernel), which use mma.sync too.
 
 Every contender of a shape becomes a CUDA graph of about 12 ms. All graphs are warmed up, then
 replayed in a new random order every round, because the first kernel after a gap reads up to 15 %
@@ -6,7 +7,7 @@ high and heat carries over from the one before. The median of the rounds is a su
 power-limited figure. Inputs are normal(0, 1), layout [b, s, h, d], b * s = 16384, h * d = 2048
 unless a case says otherwise.
 
-  gpu_forward.py LIBRARY [--set main|quick|options] [--variants FILE] [--json FILE]
+  gpu_forward.py LIBRARY [--set main|quick|options|mma] [--variants FILE] [--json FILE]
 """
 
 import argparse
@@ -28,7 +29,7 @@ class Problem(ctypes.Structure):
         [(n, ctypes.c_int64) for n in
          ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim", "value_dim",
           "left", "right")]
-        + [("fp16", ctypes.c_int), ("packed", ctypes.c_int),
+        + [("element", ctypes.c_int), ("packed", ctypes.c_int),
            ("total_q", ctypes.c_int64), ("total_kv", ctypes.c_int64),
            ("scale", ctypes.c_double), ("softcap", ctypes.c_double)]
         + [(n, ctypes.c_int64 * 3) for n in
@@ -65,14 +66,17 @@ class Library:
 class Shape:
     """One problem: tensors, FLOPs, text."""
 
-    def __init__(self, d, s, causal, b=None, hq=None, hkv=None, dv=None, fp16=False, left=-1,
-                 softcap=0.0, lens=None):
+    ELEMENTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+    def __init__(self, d, s, causal, b=None, hq=None, hkv=None, dv=None, dtype="bf16", left=-1,
+                 softcap=0.0, lens=None, family=""):
         self.d, self.s, self.causal, self.dv = d, s, causal, dv or d
         self.b = b or max(1, 16384 // s)
         self.hq = hq or 2048 // d
         self.hkv = hkv or self.hq
-        self.fp16, self.left, self.softcap, self.lens = fp16, left, softcap, lens
-        kind = torch.float16 if fp16 else torch.bfloat16
+        self.dtype, self.left, self.softcap, self.lens = dtype, left, softcap, lens
+        self.family = family
+        kind = self.ELEMENTS[dtype]
         rows = [sum(lens)] if lens else [self.b, s]
         make = lambda h, w: torch.randn(*rows, h, w, device="cuda", dtype=kind)
         self.q, self.k = make(self.hq, d), make(self.hkv, d)
@@ -116,7 +120,7 @@ class Shape:
             words += " mask=causal"
         if self.softcap:
             words += f" softcap={self.softcap}"
-        return words + (" dtype=fp16" if self.fp16 else " dtype=bf16") + " dir=fwd"
+        return words + f" dtype={self.dtype} dir=fwd"
 
     def problem(self):
         p = Problem()
@@ -125,7 +129,7 @@ class Shape:
         p.head_dim, p.value_dim = self.d, self.dv
         p.left = self.left
         p.right = 0 if self.causal or self.left >= 0 else -1
-        p.fp16, p.packed = int(self.fp16), int(bool(self.lens))
+        p.element, p.packed = list(self.ELEMENTS).index(self.dtype), int(bool(self.lens))
         p.scale, p.softcap = 1 / math.sqrt(self.d), self.softcap
         if self.lens:
             p.batch = len(self.lens)
@@ -137,16 +141,22 @@ class Shape:
             setattr(p, f"{name}_strides", (ctypes.c_int64 * 3)(*values))
         return p
 
-    def cudnn(self):
+    def peer(self):
+        """The name of torch's peer and a call of it; None where it has no such case."""
         if self.lens or self.left >= 0 or self.softcap:
             return None
+        name, backend = "cudnn", SDPBackend.CUDNN_ATTENTION
+        if self.family == "family=1":
+            name, backend = "flash2", SDPBackend.FLASH_ATTENTION
+        if self.dtype == "fp32":
+            name, backend = "efficient", SDPBackend.EFFICIENT_ATTENTION
         q, k, v = (t.transpose(1, 2) for t in (self.q, self.k, self.v))
 
         def call():
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(
                     q, k, v, is_causal=self.causal, enable_gqa=self.hq != self.hkv)
-        return call
+        return name, call
 
 
 def capture(call, milliseconds):
@@ -206,6 +216,11 @@ def shapes_of(name):
     if name == "main":
         return [dict(d=d, s=s, causal=c) for d in (64, 128, 256) for c in (False, True)
                 for s in (512, 1024, 2048, 4096, 8192, 16384)]
+    if name == "mma":
+        rows = [dict(d=d, s=4096, causal=c) for d in (64, 128, 256) for c in (False, True)]
+        rows += [dict(d=d, s=4096, causal=c, dtype="fp32", hq=512 // d) for d in (64, 128, 256)
+                 for c in (False, True)]
+        return [dict(row, family="family=1") for row in rows]
     if name.startswith("d"):
         return [dict(d=int(name[1:]), s=s, causal=c) for c in (False, True)
                 for s in (512, 1024, 2048, 4096, 8192, 16384)]
@@ -214,7 +229,7 @@ def shapes_of(name):
     rows = []
     for d in (64, 128):
         for c in (False, True):
-            rows += [dict(d=d, s=4096, causal=c), dict(d=d, s=4096, causal=c, fp16=True),
+            rows += [dict(d=d, s=4096, causal=c), dict(d=d, s=4096, causal=c, dtype="fp16"),
                      dict(d=d, s=2048, causal=c, b=16, lens=lens)]
         rows += [dict(d=d, s=8192, causal=True, b=1, hq=64, hkv=8),
                  dict(d=d, s=8192, causal=True, left=1023),
@@ -249,7 +264,8 @@ def main():
         errors = {}
         for change in changes:
             try:
-                handle = library.plan(shape.problem(), change)
+                words = ",".join(filter(None, [shape.family, change]))
+                handle = library.plan(shape.problem(), words)
             except RuntimeError as error:
                 print("   ", change, "failed:", str(error)[:300])
                 continue
@@ -259,23 +275,24 @@ def main():
             calls[change]()
             torch.cuda.synchronize()
             errors[change] = check(shape)
-        peer = shape.cudnn()
-        if peer:
+        peer = None
+        if shape.peer():
+            peer, call = shape.peer()
             try:
-                peer()
-                calls["cudnn"] = peer
+                call()
+                calls[peer] = call
             except RuntimeError as error:
-                print("    cudnn:", str(error)[:100])
+                print(f"    {peer}:", str(error)[:100])
         times = time_all(calls, options.slice, options.rounds)
         tflops = {name: shape.flops() / t * 1e-9 for name, t in times.items()}
         row = {"case": shape.text(), "backend": "gpu", "ms": round(times[""], 5),
                "tflops": round(tflops[""], 1)}
         line = f"{shape.text():62s} {times['']:8.4f} ms {tflops['']:6.0f}"
-        if "cudnn" in times:
-            row["peers"] = {"cudnn": {"ms": round(times["cudnn"], 5),
-                                      "tflops": round(tflops["cudnn"], 1)}}
-            ratios.append(times["cudnn"] / times[""])
-            line += f"  cudnn {tflops['cudnn']:6.0f}  x{ratios[-1]:.2f}"
+        if peer in times:
+            row["peers"] = {peer: {"ms": round(times[peer], 5),
+                                   "tflops": round(tflops[peer], 1)}}
+            ratios.append(times[peer] / times[""])
+            line += f"  {peer} {tflops[peer]:6.0f}  x{ratios[-1]:.2f}"
         line += f"  err {errors['']:.1e}"
         for change in changes[1:]:
             if change in tflops:
@@ -283,7 +300,7 @@ def main():
         print(line, flush=True)
         rows.append(row)
     if ratios:
-        print(f"geomean x cuDNN {math.exp(statistics.mean(map(math.log, ratios))):.3f}, "
+        print(f"geomean x the peer {math.exp(statistics.mean(map(math.log, ratios))):.3f}, "
               f"least {min(ratios):.3f}")
     smi = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,power.draw,"
                           "temperature.gpu", "--format=csv,noheader"], capture_output=True,

@@ -12,6 +12,16 @@ struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
+// A tensor by pointer and strides in elements, for kernels and stores without TMA.
+struct RowSource {
+  void* data;
+  long long batch;
+  long long row;
+  long long head;
+  int columns;  // head_dim or value_dim
+  int aligned;  // 1: data and strides are multiples of 16 bytes
+};
+
 // Rows of a tensor are addressed by two TMA coordinates, (row, slab). Plain tensors: row inside
 // the sequence, slab = batch. Packed tensors: row = limit - length + i, slab = start + length,
 // so that rows past the end of a sequence fall outside the map (docs/forward-sm90.md, "Packed").
@@ -21,11 +31,10 @@ struct ForwardArgs {
   TensorMap v;    // [batch, kv_heads, kv_len, value_dim], box block_n x 64
   TensorMap out;  // [batch, q_heads, q_len, value_dim], box 16 x 64
 
-  unsigned short* out_data;  // direct store: the same as the map `out`, strides in elements
-  long long out_batch;
-  long long out_row;
-  long long out_head;
-  int value_dim;
+  RowSource q_rows;  // forward_mma: the same tensors as the maps
+  RowSource k_rows;
+  RowSource v_rows;
+  RowSource out_rows;  // and forward_sm90 with direct stores
 
   float* lse;            // [batch, q_heads, q_len] or packed [q_heads, total_q]
   long long lse_batch;   // elements between batches (unused when packed)

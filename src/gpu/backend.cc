@@ -1,7 +1,7 @@
 // Backend "gpu": attention on NVIDIA GPUs, by kernels that are made when first used (module.h).
 //
-//   why_not   device, driver, direction, and what forward_sm90 cannot take (launch.h)
-//   plan      tile, order, stages, schedule (heuristics.cc); the kernel is loaded or compiled here
+//   why_not   device, driver, direction, and what no kernel can take (launch.h)
+//   plan      kernel, tile, order, stages, schedule (heuristics.cc); loads or compiles the kernel
 //   run       fills the launch struct and enqueues: no allocation, no synchronisation
 #include "backend.h"
 
@@ -25,9 +25,14 @@ Strides strides_of(const Problem& problem, Arg arg) {
   return {layout.stride[0], layout.stride[1], layout.stride[2]};
 }
 
+gpu::Element element_of(DType dtype) {
+  if (dtype == DType::f32) return gpu::Element::kFp32;
+  return dtype == DType::f16 ? gpu::Element::kFp16 : gpu::Element::kBf16;
+}
+
 ForwardProblem forward_problem(const Problem& problem) {
   ForwardProblem forward;
-  forward.element = problem.dtype == DType::f16 ? gpu::Element::kFp16 : gpu::Element::kBf16;
+  forward.element = element_of(problem.dtype);
   forward.batch = problem.batch;
   forward.q_heads = problem.q_heads;
   forward.kv_heads = problem.kv_heads;
@@ -49,6 +54,7 @@ ForwardProblem forward_problem(const Problem& problem) {
   forward.k = strides_of(problem, Arg::k);
   forward.v = strides_of(problem, Arg::v);
   forward.out = strides_of(problem, Arg::out);
+  forward.aligned = problem.alignment == 16;
   return forward;
 }
 
@@ -107,7 +113,6 @@ class GpuBackend final : public Backend {
     if (problem.direction == Direction::backward) {
       reasons.push_back("no backward kernel yet");
     }
-    if (problem.dtype == DType::f32) reasons.push_back("no fp32 kernel yet: bf16 or fp16");
     if (!reasons.empty()) return reasons;
     return gpu::why_not_forward(forward_problem(problem), gpu::facts_of(problem.device.id));
   }

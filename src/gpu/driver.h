@@ -29,6 +29,7 @@ inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeL2Bytes = 38;
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
+inline constexpr int kAttributeSharedOptin = 97;
 // CUfunction_attribute
 inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kFunctionRegisters = 4;

@@ -1,5 +1,6 @@
-// One launch of the forward kernel: tensor maps (plain and packed), kernel arguments, the unit
-// counter's memset, the launch itself. Packed maps are explained in docs/forward-sm90.md.
+// One launch of a forward kernel: kernel arguments, tensor maps for forward_sm90 (plain and
+// packed), the unit counter's memset, the launch itself. Packed maps are explained in
+// docs/forward-sm90.md.
 #include "launch.h"
 
 #include <algorithm>
@@ -60,8 +61,9 @@ TensorMap encode(const Rows& t, Element element, int box_rows) {
 void require_aligned(const void* data, const char* name) {
   if (reinterpret_cast<uint64_t>(data) % 16 == 0) return;
   throw Error(Status::unsupported,
-              std::string("forward: ") + name +
-                  " does not start at a multiple of 16 bytes, which TMA needs");
+              std::string("tilewise::forward: ") + name +
+                  " does not start at a multiple of 16 bytes, as it did when the plan chose "
+                  "forward_sm90; plan with this tensor");
 }
 
 int step_of(int64_t stride) { return stride == 0 ? 0 : 1; }
@@ -97,13 +99,7 @@ void set_maps(ForwardArgs& args, const ForwardProblem& p, const KernelSpec& spec
       encode({k, p.k, k_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
   args.v =
       encode({v, p.v, v_columns, kv_rows, kv_heads, kv_batch, p.packed}, p.element, spec.block_n);
-  if (spec.direct_store) {
-    args.out_data = static_cast<unsigned short*>(views.out);
-    args.out_batch = p.out.batch;
-    args.out_row = p.out.row;
-    args.out_head = p.out.head;
-    args.value_dim = static_cast<int>(p.value_dim);
-  } else {
+  if (!spec.direct_store) {
     args.out = encode({views.out, p.out, p.value_dim, q_rows, p.q_heads, p.batch, p.packed},
                       p.element, kStoreRows);
   }
@@ -117,10 +113,21 @@ void set_maps(ForwardArgs& args, const ForwardProblem& p, const KernelSpec& spec
   args.v_head_step = has_keys ? step_of(p.v.head) : 0;
 }
 
+RowSource rows_of(const void* data, const Strides& s, Element element, int64_t columns) {
+  const int64_t chunk = 16 / bytes_of(element);
+  const bool aligned = reinterpret_cast<uint64_t>(data) % 16 == 0 && s.batch % chunk == 0 &&
+                       s.row % chunk == 0 && s.head % chunk == 0;
+  return {const_cast<void*>(data), s.batch, s.row, s.head, static_cast<int>(columns), aligned};
+}
+
 ForwardArgs make_args(const ForwardPlan& plan, const ForwardViews& views, void* workspace) {
   const ForwardProblem& p = plan.problem;
   ForwardArgs args{};
-  set_maps(args, p, plan.spec, views);
+  if (plan.spec.family == Family::kForwardSm90) set_maps(args, p, plan.spec, views);
+  args.q_rows = rows_of(views.q, p.q, p.element, p.head_dim);
+  args.k_rows = rows_of(views.k, p.k, p.element, p.head_dim);
+  args.v_rows = rows_of(views.v, p.v, p.element, p.value_dim);
+  args.out_rows = rows_of(views.out, p.out, p.element, p.value_dim);
   set_scale(args, p);
   args.lse = views.lse;
   args.lse_batch = views.lse_batch;
@@ -156,6 +163,8 @@ DeviceFacts facts_of(CUdevice device) {
   read(kAttributeMultiprocessors, &facts.multiprocessors);
   read(kAttributeL2Bytes, &l2_bytes);
   read(kAttributeMajor, &facts.major);
+  read(kAttributeMinor, &facts.minor);
+  read(kAttributeSharedOptin, &facts.shared_bytes);
   facts.l2_bytes = l2_bytes;
   return facts;
 }
@@ -163,10 +172,12 @@ DeviceFacts facts_of(CUdevice device) {
 void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
                  void* workspace, CUstream stream) {
   if (plan.grid == 0) return;
-  require_aligned(views.q, "q");
-  require_aligned(views.k, "k");
-  require_aligned(views.v, "v");
-  if (!plan.spec.direct_store) require_aligned(views.out, "out");
+  if (plan.spec.family == Family::kForwardSm90) {
+    require_aligned(views.q, "q");
+    require_aligned(views.k, "k");
+    require_aligned(views.v, "v");
+    if (!plan.spec.direct_store) require_aligned(views.out, "out");
+  }
   const ScopedDevice device(plan.device);
   const Driver& d = driver();
   ForwardArgs args = make_args(plan, views, workspace);

@@ -1,7 +1,7 @@
 // One forward launch: what is asked (ForwardProblem), what was decided (ForwardPlan), where the
 // data lies (ForwardViews). Everything after the plan only fills a struct, encodes four tensor maps
-// and enqueues: no allocation, no synchronisation, capturable in a CUDA graph.
-// Docs: docs/forward-sm90.md
+// (forward_sm90) and enqueues: no allocation, no synchronisation, capturable in a CUDA graph.
+// Docs: docs/forward-sm90.md, docs/forward-mma.md
 #pragma once
 
 #include <cstddef>
@@ -44,13 +44,16 @@ struct ForwardProblem {
   bool sink = false;
   bool lse = false;
   Strides q, k, v, out;
+  bool aligned = true;  // q, k, v and out start at multiples of 16 bytes
 };
 
 struct DeviceFacts {
   CUdevice device = 0;
   int multiprocessors = 132;
   int64_t l2_bytes = 60 << 20;
+  int shared_bytes = 232448;  // largest shared memory of a CTA
   int major = 9;
+  int minor = 0;
 };
 DeviceFacts facts_of(CUdevice device);
 
@@ -81,11 +84,16 @@ struct ForwardViews {
   const float* sink = nullptr;
 };
 
-// Every reason against forward_sm90 for this problem; pointers must be 16-byte aligned besides.
+// Every reason against a GPU plan for this problem: what no kernel can take.
 std::vector<std::string> why_not_forward(const ForwardProblem& problem, const DeviceFacts& facts);
+// Every reason against forward_sm90, worded to follow "because"; empty = it is taken.
+std::vector<std::string> why_not_sm90(const ForwardProblem& problem, const DeviceFacts& facts);
 
-// Chooses tile, order, stages and schedule; heuristics.cc.
+// Chooses kernel, tile, order, stages and schedule; heuristics.cc. forward_sm90 where it can, else
+// forward_mma, and the plan says why.
 ForwardPlan plan_forward(const ForwardProblem& problem, const DeviceFacts& facts);
+// The same with the kernel named by the caller (tuning, tests).
+ForwardPlan plan_family(const ForwardProblem& problem, const DeviceFacts& facts, Family family);
 // Completes a plan whose spec the caller has set (tuning, tests).
 ForwardPlan plan_with_spec(const ForwardProblem& problem, const DeviceFacts& facts,
                            const KernelSpec& spec, int section_heads);
@@ -94,7 +102,7 @@ constexpr size_t kForwardWorkspaceBytes = 64;  // the unit counter
 
 // Enqueues the plan on its device, whichever is current. The workspace is device memory of
 // kForwardWorkspaceBytes; it is cleared by the launch itself. Throws Error before anything is
-// enqueued when a pointer is not aligned to 16 bytes.
+// enqueued when forward_sm90 was planned and a pointer is not aligned to 16 bytes.
 void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
                  void* workspace, CUstream stream);
 

@@ -19,12 +19,22 @@ const char* word(Family family) {
   switch (family) {
     case Family::kForwardSm90:
       return "Family::kForwardSm90";
+    case Family::kForwardMma:
+      return "Family::kForwardMma";
   }
   return "?";
 }
 
 const char* word(Element element) {
-  return element == Element::kBf16 ? "Element::kBf16" : "Element::kFp16";
+  switch (element) {
+    case Element::kBf16:
+      return "Element::kBf16";
+    case Element::kFp16:
+      return "Element::kFp16";
+    case Element::kFp32:
+      return "Element::kFp32";
+  }
+  return "?";
 }
 
 const char* word(LoopOrder order) {
@@ -139,6 +149,10 @@ void load(Entry& entry, const KernelSpec& spec, CUdevice device) {
 
 }  // namespace
 
+const char* name_of(Family family) {
+  return family == Family::kForwardSm90 ? "forward_sm90" : "forward_mma";
+}
+
 std::string text_of(const KernelSpec& spec) {
   std::string text;
   for_each_field(spec, [&](const char* name, const auto& value) {
@@ -149,14 +163,19 @@ std::string text_of(const KernelSpec& spec) {
 }
 
 std::string stub_of(const KernelSpec& spec) {
-  return "#include \"kernels/forward_sm90.cuh\"\n"
+  const std::string kernel = name_of(spec.family);
+  return "#include \"kernels/" + kernel +
+         ".cuh\"\n"
          "namespace tilewise::gpu {\n"
          "constexpr KernelSpec kSpec{" +
          text_of(spec) +
          "};\n"
-         "extern \"C\" __global__ void __launch_bounds__(Shape<kSpec>::kThreads, 1)\n"
+         "constexpr ForwardShape kShape = shape_of(kSpec);\n"
+         "extern \"C\" __global__ void __launch_bounds__(kShape.threads, kShape.blocks)\n"
          "tilewise_kernel(const __grid_constant__ ForwardArgs args) {\n"
-         "  forward_sm90<kSpec>(args);\n"
+         "  " +
+         kernel +
+         "<kSpec>(args);\n"
          "}\n"
          "}  // namespace tilewise::gpu\n";
 }

@@ -21,6 +21,9 @@ struct KernelSource {
 std::span<const KernelSource> kernel_sources();
 const char* kernel_sources_sha256();
 
+// "forward_sm90": the kernel, its file and its page in docs.
+const char* name_of(Family family);
+
 // ".element = Element::kBf16, .qk_dim = 128, ...": the identity of a kernel.
 std::string text_of(const KernelSpec& spec);
 // What NVRTC compiles.

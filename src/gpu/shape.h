@@ -1,6 +1,6 @@
 // Sizes that follow from a KernelSpec of the forward kernel: tiles, threads, registers, shared
 // memory. Host and device compute them from the same lines; includes nothing else.
-// The budget tables are in docs/forward-sm90.md.
+// The budget tables are in docs/forward-sm90.md and docs/forward-mma.md.
 #pragma once
 
 #include "spec.h"
@@ -12,8 +12,9 @@ constexpr int kBoxColumns = 64;  // 16-bit columns of a TMA box: 128 bytes, one 
 constexpr int kStoreRows = 16;   // rows of an output box: one warp's share of a tile
 constexpr int kBoxRowBytes = 128;
 constexpr int kGroupThreads = 128;
-constexpr int kSlots = 4;                // units in flight between the K warp and the other roles
-constexpr int kSlotBytes = 48 + 4 * 64;  // a Unit and four Items
+constexpr int kSlots = 4;                 // units in flight between the K warp and the other roles
+constexpr int kSlotBytes = 48 + 4 * 64;   // a Unit and four Items
+constexpr int kWorkBytes = 48 + 64 + 16;  // forward_mma: its Unit, its Item, two pointers
 constexpr int kMaxSharedBytes = 232448;
 constexpr int kMaxRows = 1 << 29;  // of a sequence: row + offset stays an int
 
@@ -30,11 +31,16 @@ struct ForwardShape {
   int stage_bytes;    // O staging of one warpgroup, 0 when its Q buffer serves
   int barrier_bytes;
   int shared_bytes;
+  int blocks;   // CTAs of an SM that the registers must allow
+  int q_pitch;  // forward_mma: bytes from row to row in shared memory
+  int k_pitch;
+  int v_pitch;
   int consumer_registers;
   int producer_registers;
 };
 
-constexpr ForwardShape shape_of(const KernelSpec& spec) {
+// forward_sm90.
+constexpr ForwardShape shape_of_sm90(const KernelSpec& spec) {
   ForwardShape shape{};
   shape.threads = kGroupThreads * (1 + spec.consumers);
   shape.qk_columns = round_up(spec.qk_dim, kBoxColumns);
@@ -56,7 +62,32 @@ constexpr ForwardShape shape_of(const KernelSpec& spec) {
   // setmaxnreg moves registers inside the CTA's own pool: threads x the count ptxas gave at launch.
   shape.consumer_registers = spec.consumers == 4 ? 112 : (spec.consumers == 3 ? 160 : 232);
   shape.producer_registers = spec.consumers == 2 ? 40 : 32;
+  shape.blocks = 1;
   return shape;
+}
+
+// forward_mma. Rows are 16 bytes longer than their data: 8 rows then lie in 8 different groups of
+// four banks, for every head size, so matrix loads meet no conflict. O is staged in Q's rows.
+constexpr ForwardShape shape_of_mma(const KernelSpec& spec) {
+  ForwardShape shape{};
+  const int bytes = bytes_of(spec.element);
+  shape.threads = kGroupThreads;
+  shape.qk_columns = spec.qk_dim;
+  shape.v_columns = spec.v_dim;
+  shape.q_pitch = (spec.qk_dim > spec.v_dim ? spec.qk_dim : spec.v_dim) * bytes + 16;
+  shape.k_pitch = spec.qk_dim * bytes + 16;
+  shape.v_pitch = spec.v_dim * bytes + 16;
+  shape.q_bytes = kTileRows * spec.consumers * shape.q_pitch;
+  shape.k_bytes = spec.block_n * shape.k_pitch;
+  shape.v_bytes = spec.block_n * shape.v_pitch;
+  shape.shared_bytes =
+      shape.q_bytes + spec.k_stages * shape.k_bytes + spec.v_stages * shape.v_bytes + kWorkBytes;
+  shape.blocks = 2;
+  return shape;
+}
+
+constexpr ForwardShape shape_of(const KernelSpec& spec) {
+  return spec.family == Family::kForwardMma ? shape_of_mma(spec) : shape_of_sm90(spec);
 }
 
 }  // namespace tilewise::gpu

@@ -6,8 +6,13 @@
 
 namespace tilewise::gpu {
 
-enum class Family : int { kForwardSm90 };
-enum class Element : int { kBf16, kFp16 };
+enum class Family : int {
+  kForwardSm90,  // wgmma and TMA; docs/forward-sm90.md
+  kForwardMma,   // mma.sync (fp32: FMA) and cp.async, any layout; docs/forward-mma.md
+};
+enum class Element : int { kBf16, kFp16, kFp32 };
+
+constexpr int bytes_of(Element element) { return element == Element::kFp32 ? 4 : 2; }
 
 // How one consumer warpgroup orders its two products; the drawings are in docs/forward-sm90.md.
 enum class LoopOrder : int {
@@ -27,7 +32,7 @@ struct KernelSpec {
   Schedule schedule = Schedule::kDynamic;
   int qk_dim = 128;      // head_dim rounded up to 16
   int v_dim = 128;       // value_dim rounded up to 16
-  int consumers = 2;     // warpgroups that compute, 64 query rows each
+  int consumers = 2;     // 64-row query tiles of a CTA; forward_sm90 has a warpgroup for each
   int block_n = 128;     // key rows of one K or V tile
   int k_stages = 2;      // K tiles in flight
   int v_stages = 2;      // V tiles in flight

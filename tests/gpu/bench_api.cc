@@ -54,7 +54,7 @@ extern "C" {
 struct BenchProblem {
   int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
   int64_t left, right;
-  int fp16, packed;
+  int element, packed;
   int64_t total_q, total_kv;
   double scale, softcap;
   int64_t q_strides[3], k_strides[3], v_strides[3], out_strides[3];  // batch, row, head
@@ -64,7 +64,7 @@ TW_BENCH_API const char* bench_error() { return last_error.c_str(); }
 
 TW_BENCH_API void* bench_plan(const BenchProblem* b, const char* changes) try {
   ForwardProblem p;
-  p.element = b->fp16 ? Element::kFp16 : Element::kBf16;
+  p.element = static_cast<Element>(b->element);
   p.batch = b->batch;
   p.q_heads = b->q_heads;
   p.kv_heads = b->kv_heads;
@@ -84,7 +84,8 @@ TW_BENCH_API void* bench_plan(const BenchProblem* b, const char* changes) try {
   p.v = strides(b->v_strides);
   p.out = strides(b->out_strides);
   const DeviceFacts facts = facts_of(0);
-  ForwardPlan plan = plan_forward(p, facts);
+  const bool named = std::string(changes).find("family=1") != std::string::npos;
+  ForwardPlan plan = named ? plan_family(p, facts, Family::kForwardMma) : plan_forward(p, facts);
   const int section = change_spec(plan.spec, changes);
   plan = plan_with_spec(p, facts, plan.spec, section > 0 ? section : plan.section_heads);
   return new Handle{plan, &load_kernel(plan.spec, 0)};

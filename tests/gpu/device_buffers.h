@@ -1,5 +1,5 @@
-// Poisoned test tensors: a 16-bit tensor on host and device whose padding, gaps and surroundings
-// are NaN, and plain device arrays. Both free their memory.
+// Poisoned test tensors: a tensor on host and device whose padding, gaps and surroundings are NaN,
+// and plain device arrays. Both free their memory.
 #pragma once
 
 #include <algorithm>
@@ -16,35 +16,43 @@ namespace tilewise::gpu::testing {
 
 inline constexpr size_t kGuard = 64;  // poisoned elements before and after every buffer
 
-inline uint16_t to_bits(float x, Element element) {
+inline uint32_t to_bits(float x, Element element) {
+  if (element == Element::kFp32) return std::bit_cast<uint32_t>(x);
   if (element == Element::kBf16) {
     uint32_t u = std::bit_cast<uint32_t>(x);
     if (std::isnan(x)) return 0x7fc0;
     u += 0x7fff + ((u >> 16) & 1);
-    return static_cast<uint16_t>(u >> 16);
+    return u >> 16;
   }
   const _Float16 half = static_cast<_Float16>(x);
   return std::bit_cast<uint16_t>(half);
 }
 
-inline float from_bits(uint16_t bits, Element element) {
-  if (element == Element::kBf16) return std::bit_cast<float>(uint32_t{bits} << 16);
-  return static_cast<float>(std::bit_cast<_Float16>(bits));
+inline float from_bits(uint32_t bits, Element element) {
+  if (element == Element::kFp32) return std::bit_cast<float>(bits);
+  if (element == Element::kBf16) return std::bit_cast<float>(bits << 16);
+  return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
 }
 
-inline uint16_t poison(Element element) { return element == Element::kBf16 ? 0x7fc1 : 0x7e01; }
+inline uint32_t poison(Element element) {
+  if (element == Element::kFp32) return 0x7fc00001;
+  return element == Element::kBf16 ? 0x7fc1 : 0x7e01;
+}
 
-// A 16-bit tensor [batch, rows, heads, dim] on host and device, NaN outside the owned elements.
+// A tensor [batch, rows, heads, dim] on host and device, NaN outside the owned elements.
 struct Buffer {
   Strides strides;
   int64_t batch, rows, heads, dim;
   Element element;
-  std::vector<uint16_t> bits;
+  std::vector<uint32_t> bits;  // one element each, 16-bit ones in the lower half
   CUdeviceptr device = 0;
+  size_t first = kGuard;  // element 0
 
   Buffer(int64_t b, int64_t s, int64_t h, int64_t d, Layout layout, Element e)
       : batch(b), rows(s), heads(h), dim(d), element(e) {
-    const int64_t width = (d + 7) / 8 * 8 + (layout == Layout::kStrided ? 8 : 0);
+    int64_t width = (d + 7) / 8 * 8 + (layout == Layout::kStrided ? 8 : 0);
+    if (layout == Layout::kOdd) width = d + 1 + d % 2;
+    if (layout == Layout::kOdd) first += 1;
     const int64_t gap = layout == Layout::kStrided ? 3 : 0;
     if (layout == Layout::kBhsd) {
       strides = {width * s * h, width, width * s};
@@ -61,7 +69,7 @@ struct Buffer {
     if (device != 0) driver().cuMemFree(device);
   }
   size_t index(int64_t b, int64_t s, int64_t h, int64_t d) const {
-    return kGuard + static_cast<size_t>(b * strides.batch + s * strides.row + h * strides.head + d);
+    return first + static_cast<size_t>(b * strides.batch + s * strides.row + h * strides.head + d);
   }
   float at(int64_t b, int64_t s, int64_t h, int64_t d) const {
     return from_bits(bits[index(b, s, h, d)], element);
@@ -69,14 +77,23 @@ struct Buffer {
   void set(int64_t b, int64_t s, int64_t h, int64_t d, float x) {
     bits[index(b, s, h, d)] = to_bits(x, element);
   }
+  size_t element_bytes() const { return element == Element::kFp32 ? 4 : 2; }
   void upload() {
-    if (device == 0) check_cuda(driver().cuMemAlloc(&device, bits.size() * 2), "cuMemAlloc");
-    check_cuda(driver().cuMemcpyHtoD(device, bits.data(), bits.size() * 2), "cuMemcpyHtoD");
+    const size_t bytes = bits.size() * element_bytes();
+    if (device == 0) check_cuda(driver().cuMemAlloc(&device, bytes), "cuMemAlloc");
+    const std::vector<uint16_t> halves(bits.begin(), bits.end());
+    const void* from = bits.data();
+    if (element != Element::kFp32) from = halves.data();
+    check_cuda(driver().cuMemcpyHtoD(device, from, bytes), "cuMemcpyHtoD");
   }
   void download() {
-    check_cuda(driver().cuMemcpyDtoH(bits.data(), device, bits.size() * 2), "cuMemcpyDtoH");
+    std::vector<uint16_t> halves(bits.size());
+    void* to = bits.data();
+    if (element != Element::kFp32) to = halves.data();
+    check_cuda(driver().cuMemcpyDtoH(to, device, bits.size() * element_bytes()), "cuMemcpyDtoH");
+    if (element != Element::kFp32) bits.assign(halves.begin(), halves.end());
   }
-  void* data() const { return reinterpret_cast<void*>(device + 2 * kGuard); }
+  void* data() const { return reinterpret_cast<void*>(device + element_bytes() * first); }
 };
 
 template <class T>

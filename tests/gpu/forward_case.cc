@@ -85,6 +85,7 @@ struct Setup {
     p.k = k.strides;
     p.v = v.strides;
     p.out = out.strides;
+    p.aligned = c.layout != Layout::kOdd;
   }
 
   int64_t owned_q() const { return packed ? q_starts.back() : c.q; }
@@ -242,11 +243,21 @@ std::string place(const RowId& id, int d) {
   return text.str();
 }
 
+double roundoff(Element element) {
+  if (element == Element::kFp32) return std::ldexp(1.0, -24);
+  return std::ldexp(1.0, element == Element::kBf16 ? -8 : -11);
+}
+
+// Half of the distance between zero and the next output: fp16 has no smaller numbers.
+double smallest(Element element) {
+  return element == Element::kFp16 ? std::ldexp(1.0, -25) : 1e-30;
+}
+
 void compare_row(const Setup& s, const RowId& id, const std::vector<float>& lse,
                  Comparison& worst) {
   const ForwardCase& c = s.c;
   const RowReference r = reference_row(s, id.batch, id.head, id.row);
-  const double u16 = c.element == Element::kBf16 ? std::ldexp(1.0, -8) : std::ldexp(1.0, -11);
+  const double u_out = roundoff(c.element);
   const double u32 = std::ldexp(1.0, -24);
   const double terms = c.d + std::log2(c.kv + 2.0);
   const double keep = c.dropout > 0 ? 1 / (1 - c.dropout) : 1;
@@ -267,8 +278,9 @@ void compare_row(const Setup& s, const RowId& id, const std::vector<float>& lse,
                  std::to_string(want));
     }
     // A weight's relative error through its score: 4 u32 (D + log2) G, as the contract words it.
-    const double allowed = u16 * std::fabs(want) + u16 * r.magnitude[d] * keep +
-                           4 * u32 * terms * std::max(1.0, r.largest) * r.magnitude[d] + 1e-30;
+    const double allowed = u_out * std::fabs(want) + u_out * r.magnitude[d] * keep +
+                           4 * u32 * terms * std::max(1.0, r.largest) * r.magnitude[d] +
+                           smallest(c.element);
     const double error = std::fabs(got - want) / allowed;
     if (error > 1) {
       worst.fail(place(id, d) + ": got " + std::to_string(got) + ", want " + std::to_string(want));
@@ -342,7 +354,9 @@ void set_field(Enum& field, int value) {
 }
 
 ForwardPlan plan_setup(const Setup& s, const DeviceFacts& facts) {
-  ForwardPlan plan = plan_forward(s.problem, facts);
+  const bool named = s.c.spec.find("family=1") != std::string::npos;
+  ForwardPlan plan =
+      named ? plan_family(s.problem, facts, Family::kForwardMma) : plan_forward(s.problem, facts);
   const int section = change_spec(plan.spec, s.c.spec);
   return plan_with_spec(s.problem, facts, plan.spec, section > 0 ? section : plan.section_heads);
 }
@@ -375,7 +389,7 @@ std::string describe(const ForwardCase& given) {
        << " kv=" << c.kv << " d=" << c.d << " dv=" << c.dv;
   if (c.left >= 0 || c.right >= 0) text << " window:" << c.left << ":" << c.right;
   if (c.alignment != 0) text << " alignment=" << c.alignment << " offset=" << c.offset;
-  if (c.element == Element::kFp16) text << " fp16";
+  if (c.element != Element::kBf16) text << (c.element == Element::kFp16 ? " fp16" : " fp32");
   if (c.layout != Layout::kBshd) text << " layout=" << static_cast<int>(c.layout);
   if (c.data != Data::kNormal) text << " data=" << static_cast<int>(c.data);
   if (!c.q_lens.empty()) text << " packed";
@@ -415,8 +429,8 @@ Outcome run_case(const ForwardCase& given, uint64_t seed) {
   views.sink = sink.data();
 
   Outcome outcome;
-  const std::vector<uint16_t> poisoned = s.out.bits;
-  std::vector<uint16_t> first;
+  const std::vector<uint32_t> poisoned = s.out.bits;
+  std::vector<uint32_t> first;
   for (int repeat = 0; repeat < c.repeats; ++repeat) {
     s.out.bits = poisoned;
     s.out.upload();

@@ -11,7 +11,13 @@
 
 namespace tilewise::gpu::testing {
 
-enum class Layout { kBshd, kBhsd, kStrided, kBroadcast };
+enum class Layout {
+  kBshd,
+  kBhsd,
+  kStrided,
+  kBroadcast,
+  kOdd,  // odd strides, data not aligned: forward_mma only
+};
 enum class Data {
   kNormal,
   kLarge,         // q and k times 6: scores far apart, maxima move
@@ -47,8 +53,9 @@ struct ForwardCase {
   bool alibi = false;
   bool sink = false;
   bool lse = true;
-  std::string spec = {};  // "consumers=3,block_n=64": fields to change after planning
-  int repeats = 1;        // runs whose outputs must be equal bit for bit
+  // "consumers=3,block_n=64": fields to change after planning; "family=1": planned as forward_mma.
+  std::string spec = {};
+  int repeats = 1;  // runs whose outputs must be equal bit for bit
 };
 
 struct Outcome {

@@ -1,5 +1,6 @@
-// forward_check [--random N] [--seed S] [--only TEXT] [--no-tables] [--compile-only]: runs the case
-// tables below on GPU 0 and prints the failures. Exit status 1 when a case failed. With
+// forward_check [--random N] [--seed S] [--only TEXT] [--no-tables] [--mma] [--compile-only]: runs
+// the case tables below on GPU 0 and prints the failures. Exit status 1 when a case failed. With
+// --mma they are cases of forward_mma, some of them in fp32 or with odd strides. With
 // --compile-only it needs no GPU: it fills the kernel cache (TILEWISE_CACHE_DIR), so that a later
 // run on a GPU machine only runs.
 #include <algorithm>
@@ -244,7 +245,7 @@ ForwardCase random_case(std::mt19937_64& random) {
   c.alignment = below(3);
   c.offset = below(600) - 300;
   c.element = below(3) ? Element::kBf16 : Element::kFp16;
-  c.layout = static_cast<Layout>(below(4));
+  c.layout = static_cast<Layout>(below(4));  // kOdd: --mma
   c.data = below(3) ? Data::kNormal : static_cast<Data>(pick({1, 2, 4}));
   if (below(4) == 0) c.softcap = 1 + below(50);
   if (below(5) == 0) c.dropout = 0.05 * (1 + below(10));
@@ -263,6 +264,17 @@ ForwardCase random_case(std::mt19937_64& random) {
     c.spec = "order=0,consumers=3,block_n=64,k_stages=4,v_stages=4,q_buffers=2";
   }
   return c;
+}
+
+// The same cases for forward_mma: every third in fp32, every fourth plain layout with odd strides.
+void to_mma(Cases& cases) {
+  std::erase_if(cases, [](const ForwardCase& c) { return !c.spec.empty(); });
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ForwardCase& c = cases[i];
+    c.spec = "family=1";
+    if (i % 3 == 0 && c.element == Element::kBf16) c.element = Element::kFp32;
+    if (i % 4 == 1 && c.layout == Layout::kBshd) c.layout = Layout::kOdd;
+  }
 }
 
 // Fills the disk cache with every kernel of the cases, on all cores.
@@ -300,6 +312,7 @@ int main(int argc, char** argv) try {
   uint64_t seed = 1;
   std::string only;
   bool tables = true;
+  bool mma = false;
   bool compile_only = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -307,6 +320,7 @@ int main(int argc, char** argv) try {
     if (word == "--seed") seed = std::strtoull(argv[++i], nullptr, 10);
     if (word == "--only") only = argv[++i];
     if (word == "--no-tables") tables = false;
+    if (word == "--mma") mma = true;
     if (word == "--compile-only") compile_only = true;
   }
   Cases cases;
@@ -320,6 +334,7 @@ int main(int argc, char** argv) try {
   }
   std::mt19937_64 random(seed);
   for (int i = 0; i < random_count; ++i) cases.push_back(random_case(random));
+  if (mma) to_mma(cases);
   compile_all(cases, only);
   if (compile_only) return 0;
   const Driver& d = driver();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the machine code of forward kernels and fails on what ptxas must not have done.
 
-    sass_check.py CUOBJDUMP FILE.cubin...
+    sass_check.py CUOBJDUMP FILE.cubin|DIRECTORY...
 
 Innermost loops that hold wgmma (HGMMA) are the steps of the kernel. In each of them:
   * no local memory (LDL, STL): spills may stand at item edges, not in the loop
@@ -9,6 +9,7 @@ Innermost loops that hold wgmma (HGMMA) are the steps of the kernel. In each of 
     for QK and the wait for PV. ptxas moves the second wait up when nothing stops it, silently.
 """
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -66,7 +67,11 @@ def check_loop(body):
 
 
 def main():
-    cuobjdump, paths = sys.argv[1], sys.argv[2:]
+    cuobjdump, paths = sys.argv[1], []
+    for path in map(pathlib.Path, sys.argv[2:]):
+        paths += sorted(path.glob("*.cubin")) if path.is_dir() else [path]
+    if not paths:
+        sys.exit("sass_check: no cubins; forward_compile \"\" DIRECTORY writes them")
     failures = 0
     for path in paths:
         for body in innermost_loops(instructions(cuobjdump, path)):

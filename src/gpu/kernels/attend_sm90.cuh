@@ -16,9 +16,6 @@
 
 namespace tilewise::gpu {
 
-constexpr float kLog2E = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
-
 template <KernelSpec kSpec>
 struct Attend {
   using S = Shape<kSpec>;
@@ -203,7 +200,7 @@ struct Attend {
   }
 
   TW_DEVICE bool sees_one_key() const {
-    const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item));
+    const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item), item.kv_len);
     return limits.end[0] - limits.begin[0] <= 1 || limits.end[1] - limits.begin[1] <= 1;
   }
 
@@ -218,7 +215,7 @@ struct Attend {
       add_alibi(s, scale, slope, static_cast<float>(distance));
     }
     if constexpr (kMasked) {
-      const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item));
+      const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item), item.kv_len);
       mask_scores<kSpec.bound_left != 0>(s, limits, first_key(n));
     }
   }
@@ -395,15 +392,16 @@ struct Attend {
   // O straight from registers, for outputs that TMA cannot write exactly.
   TW_DEVICE void store_elements(const Item& done) {
     if (done.tile < 0) return;
-    const int batch = kSpec.varlen ? 0 : done.batch;
+    const RowSource& out = args.out_rows;
+    unsigned short* rows = static_cast<unsigned short*>(out.data) + done.head * out.head +
+                           (kSpec.varlen ? done.q_start * out.row : done.batch * out.batch);
 #pragma unroll
     for (int i = 0; i < kSpec.v_dim / 2; ++i) {
       const int row = first_row(done) + 8 * ((i / 2) % 2);
       const int column = 8 * (i / 4) + 2 * (lane_id() % 4) + i % 2;
-      if (row < done.q_len && column < args.value_dim) {
+      if (row < done.q_len && column < out.columns) {
         const Uint32 bits = pack<kElement>(o[i] * scale_out[(i / 2) % 2], 0.0f);
-        args.out_data[batch * args.out_batch + (done.q_start + row) * args.out_row +
-                      done.head * args.out_head + column] = static_cast<unsigned short>(bits);
+        rows[row * out.row + column] = static_cast<unsigned short>(bits);
       }
     }
   }

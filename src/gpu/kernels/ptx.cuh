@@ -12,6 +12,13 @@ using Int64 = long long;
 
 #define TW_DEVICE __device__ __forceinline__
 
+struct alignas(8) Float2 {
+  float x[2];
+};
+struct alignas(16) Float4 {
+  float x[4];
+};
+
 constexpr Uint32 kAllLanes = 0xffffffffu;
 
 TW_DEVICE Uint32 shared_address(const void* pointer) {

@@ -13,6 +13,9 @@
 
 namespace tilewise::gpu {
 
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+
 // fp16 weights overflow at 65504 and lose bits below 2^-14, bf16 weights do neither.
 template <Element kElement>
 struct Headroom {
@@ -119,21 +122,39 @@ TW_DEVICE void add_alibi(float (&s)[kCount], float score_scale, float slope, flo
   }
 }
 
+// Which of a thread's weights dropout keeps: bits 2 i and 2 i + 1 for pair i, at row + 8 (i % 2)
+// and key + 8 (i / 2). Two of the four words of a Philox call belong to this lane. A loop, because
+// Philox unrolled for a whole tile takes ptxas seconds and registers.
+template <int kPairs>
+TW_DEVICE Uint32 kept_bits(const semantics::Dropout& dropout, int head, int row, int key) {
+  static_assert(kPairs <= 16);
+  const bool second = (key & 2) != 0;
+  Uint32 bits = 0;
+#pragma unroll 4
+  for (int i = 0; i < kPairs; ++i) {
+    const semantics::PhiloxWords words = semantics::philox4x32_10(
+        (key + 8 * (i / 2)) >> 2, row + 8 * (i % 2), head, dropout.offset, dropout.seed);
+    const Uint32 low = (second ? words.word[2] : words.word[0]) >= dropout.threshold;
+    const Uint32 high = (second ? words.word[3] : words.word[1]) >= dropout.threshold;
+    bits |= (low | high << 1) << (2 * i);
+  }
+  return bits;
+}
+
 // Clears the dropped weights of a packed tile. `row` and `key` are those of the thread's first
-// element; two of the four words of a Philox call belong to this lane.
+// element.
 template <int kCount>
 TW_DEVICE void drop_weights(Uint32 (&p)[kCount], const semantics::Dropout& dropout, int head,
                             int row, int key) {
-  const bool second = (key & 2) != 0;
+  constexpr int kPairs = kCount < 16 ? kCount : 16;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int group = (key + 8 * (i / 2)) >> 2;
-    const semantics::PhiloxWords words =
-        semantics::philox4x32_10(group, row + 8 * (i % 2), head, dropout.offset, dropout.seed);
-    const Uint32 low = second ? words.word[2] : words.word[0];
-    const Uint32 high = second ? words.word[3] : words.word[1];
-    p[i] &= (low >= dropout.threshold ? 0x0000ffffu : 0u) |
-            (high >= dropout.threshold ? 0xffff0000u : 0u);
+  for (int begin = 0; begin < kCount; begin += kPairs) {
+    const Uint32 bits = kept_bits<kPairs>(dropout, head, row, key + 4 * begin);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      p[begin + i] &=
+          (bits >> (2 * i) & 1 ? 0x0000ffffu : 0u) | (bits >> (2 * i + 1) & 1 ? 0xffff0000u : 0u);
+    }
   }
 }
 

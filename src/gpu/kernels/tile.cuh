@@ -48,15 +48,13 @@ TW_DEVICE int saturate(Int64 value) {
   return static_cast<int>(semantics::clamp_to(value, -kMaxRows, kMaxRows));
 }
 
+// The key blocks that rows first..last need.
 template <KernelSpec kSpec>
-TW_DEVICE Item item_of_tile(const ForwardArgs& args, int q_len, int kv_len, int tile) {
+TW_DEVICE Item item_of_rows(const ForwardArgs& args, int q_len, int kv_len, int first, int last) {
   const semantics::Band band = band_of<kSpec>(args, q_len, kv_len);
-  const int first = max_of(tile, 0) * kTileRows;
-  const int last = max_of(min_of(first + kTileRows, q_len) - 1, first);
   const semantics::KeyRange of_first = band.keys_of_row(first);
   const semantics::KeyRange of_last = band.keys_of_row(last);
   Item item{};
-  item.tile = tile;
   item.begin = static_cast<int>(of_first.begin) / kSpec.block_n;
   item.end = max_of(ceil_div(static_cast<int>(of_last.end), kSpec.block_n), item.begin + 1);
   item.free_begin = ceil_div(static_cast<int>(of_last.begin), kSpec.block_n);
@@ -67,6 +65,15 @@ TW_DEVICE Item item_of_tile(const ForwardArgs& args, int q_len, int kv_len, int 
   return item;
 }
 
+template <KernelSpec kSpec>
+TW_DEVICE Item item_of_tile(const ForwardArgs& args, int q_len, int kv_len, int tile) {
+  const int first = max_of(tile, 0) * kTileRows;
+  const int last = max_of(min_of(first + kTileRows, q_len) - 1, first);
+  Item item = item_of_rows<kSpec>(args, q_len, kv_len, first, last);
+  item.tile = tile;
+  return item;
+}
+
 // Visible keys of the two rows that a thread holds: row and row + 8.
 struct RowLimits {
   int begin[2];
@@ -74,13 +81,12 @@ struct RowLimits {
 };
 
 template <KernelSpec kSpec>
-TW_DEVICE RowLimits limits_of_thread(const Item& item, int row) {
+TW_DEVICE RowLimits limits_of_thread(const Item& item, int row, int kv_len) {
   RowLimits limits;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     limits.begin[i] = kSpec.bound_left ? max_of(row + 8 * i + item.key_begin, 0) : 0;
-    limits.end[i] =
-        kSpec.bound_right ? min_of(row + 8 * i + item.key_end, item.kv_len) : item.kv_len;
+    limits.end[i] = kSpec.bound_right ? min_of(row + 8 * i + item.key_end, kv_len) : kv_len;
   }
   return limits;
 }
