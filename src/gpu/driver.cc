@@ -163,6 +163,12 @@ void* open_by_pattern(const std::string& pattern) {
   return library;
 }
 
+// NVRTC opens libnvrtc-builtins by its name alone: where the linker does not look, as in a Python
+// package, it has to be in the process before.
+void open_builtins(const std::string& directory) {
+  open_by_pattern(directory + "libnvrtc-builtins.so.[0-9]*.[0-9]*");
+}
+
 void* open_nvrtc() {
   for (const int extra : {RTLD_NOLOAD, 0}) {
     for (const char* name : kNvrtcNames) {
@@ -171,7 +177,10 @@ void* open_nvrtc() {
   }
   for (const std::string& directory : nvrtc_patterns()) {
     for (const char* name : kNvrtcNames) {
-      if (void* library = open_by_pattern(directory + name)) return library;
+      if (void* library = open_by_pattern(directory + name)) {
+        open_builtins(directory);
+        return library;
+      }
     }
   }
   return nullptr;
