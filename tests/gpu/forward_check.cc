@@ -72,6 +72,10 @@ void add_layouts(Cases& cases) {
                       100, 112, 120, 136, 144, 160, 176, 200, 224, 240, 255}) {
     cases.push_back({.name = "dims", .q = 150, .kv = 190, .d = d, .right = 0});
   }
+  cases.push_back({.name = "many", .batch = 70000, .q_heads = 1, .q = 2, .kv = 3, .d = 16});
+  cases.push_back({.name = "many", .q_heads = 70000, .kv_heads = 35000, .q = 2, .kv = 3, .d = 16});
+  cases.push_back(
+      {.name = "many", .batch = 70000, .q_heads = 1, .q = 2, .d = 16, .layout = Layout::kOdd});
   const int pairs[][2] = {{192, 128}, {128, 192}, {64, 128}, {128, 64}, {64, 256},
                           {256, 64},  {32, 96},   {96, 32},  {16, 256}, {200, 72}};
   for (const auto& [d, dv] : pairs) {

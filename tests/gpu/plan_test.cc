@@ -5,6 +5,7 @@
 
 #include "launch.h"
 #include "shape.h"
+#include "tilewise/tilewise.hpp"
 
 namespace {
 
@@ -103,12 +104,32 @@ void every_tile_fits() {
   }
 }
 
+// Before anything touches a GPU: this test has none.
+void refuses_pointers_less_aligned_than_planned() {
+  const ForwardPlan plan = plan_forward(problem_of(64, 64), DeviceFacts{});
+  alignas(16) static char memory[32];
+  ForwardViews views;
+  views.q = views.v = views.out = memory;
+  views.k = memory + 2;
+  std::string message = "no error";
+  try {
+    run_forward(plan, Kernel{}, views, nullptr, nullptr);
+  } catch (const tilewise::Error& error) {
+    message = error.what();
+  }
+  expect(message ==
+             "tilewise::forward: k does not start at a multiple of 16 bytes, as it did when the "
+             "plan chose forward_sm90; plan with this tensor",
+         "got: " + message);
+}
+
 }  // namespace
 
 int main() {
   names_the_kernel_and_the_reason();
   refuses_only_what_no_kernel_takes();
   every_tile_fits();
+  refuses_pointers_less_aligned_than_planned();
   std::printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;
 }
