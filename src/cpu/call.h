@@ -81,6 +81,9 @@ struct ForwardScratch {
   float* keep = nullptr;     // [block_keys, width] dropout factors
   float* keys = nullptr;     // [block_keys, head_dim]
   float* values = nullptr;   // strips of a block
+  // On matrix tiles: [2, tile rows, block_keys]. There the queries are bf16 rows, scores are two
+  // blocks, sums vectors, outs rows.
+  uint16_t* weights = nullptr;
 };
 
 // One query tile of one head against the keys [range_begin, range_end) of a task.
@@ -155,16 +158,29 @@ struct RowsToWrite {
   OutputRows to;
 };
 
+using CopyKeys = void(const Settings&, const KeysToCopy&);
+using ForwardOfTile = void(const Settings&, const ForwardTile&, const ForwardScratch&);
+
+// Forward of bf16 on matrix tiles (tile_forward.h): dimensions are padded to whole tiles.
+struct TileKernels {
+  int rows;     // of a panel
+  int columns;  // that dimensions are padded to
+  int lanes;    // floats of a row's sum
+  CopyKeys* copy_keys;
+  ForwardOfTile* forward_tile;
+};
+
 // What an instruction-set unit exports.
 struct Kernels {
   const char* name;
+  const TileKernels* tiles;  // null: none
   int lanes;
   int width;         // rows of a panel
   int narrow_width;  // and of narrow_forward_tile; where there is none, the same
   int strip_width;   // columns of V that a copy keeps together
-  void (*forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
-  void (*narrow_forward_tile)(const Settings&, const ForwardTile&, const ForwardScratch&);
-  void (*copy_keys)(const Settings&, const KeysToCopy&);
+  ForwardOfTile* forward_tile;
+  ForwardOfTile* narrow_forward_tile;
+  CopyKeys* copy_keys;
   void (*copy_rows)(const Settings&, const RowsToCopy&);
   // Adds to d_k and d_v; leaves d_q in scratch.d_queries, for add_d_q().
   void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);
@@ -185,5 +201,6 @@ struct Kernels {
 extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+extern const TileKernels kAmxTiles;  // beside kAvx512Kernels
 
 }  // namespace tilewise::cpu

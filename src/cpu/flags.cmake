@@ -11,5 +11,7 @@ set_source_files_properties(src/cpu/isa_scalar.cc PROPERTIES
 set_source_files_properties(src/cpu/isa_avx2.cc PROPERTIES
   COMPILE_OPTIONS "${tilewise_isa_options};-mavx2;-mfma;-mf16c;-mbmi2")
 set(tilewise_avx512_options -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2)
+set_source_files_properties(src/cpu/isa_amx.cc PROPERTIES
+  COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options};-mavx512bf16")
 set_source_files_properties(src/cpu/isa_avx512.cc PROPERTIES
   COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options}")

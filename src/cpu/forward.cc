@@ -23,7 +23,13 @@ constexpr int kShortBlockKeys = 64;    // with narrow panels
 constexpr int64_t kShortRows = 1024;   // up to here the work past a diagonal counts
 constexpr int64_t kTasksOfThread = 8;  // tiles shrink until there are so many
 constexpr int64_t kWaveTasksOfThread = 32;
+constexpr int64_t kFewestRows = 16;  // that are worth matrix tiles
+// On matrix tiles rows as short as this leave K and V streaming from the second cache for each
+// panel; sums of several panels would push scores and weights out of the first.
+constexpr int64_t kNarrowRowBytes = 4 * (64 + 64);
 constexpr int64_t kFewestSharing = 3;  // tiles of a head that pay for copies of its K and V
+
+int64_t whole(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 struct WorkerScratch {
   ForwardScratch arrays;
@@ -52,6 +58,7 @@ class ForwardPlan final : public BackendPlan {
   size_t workspace_bytes() const override { return workspace_bytes_; }
   std::string describe() const override {
     return described("instruction set", kernels_.name) +
+           described("products", tiles_ != nullptr ? "on matrix tiles" : "in vectors") +
            described("query tile", std::to_string(grid_.rows) + " rows, " +
                                        std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
@@ -73,11 +80,17 @@ class ForwardPlan final : public BackendPlan {
     return lanes(kernels_.narrow_width) * 16 < lanes(kernels_.width) * 15;
   }
   int64_t most_tasks(int panels) const {
-    const int64_t rows = int64_t{panels} * (narrow() ? kernels_.narrow_width : kernels_.width);
+    const int64_t rows = int64_t{panels} * grid_.width;
     const int64_t tiles = problem_.packed ? (problem_.total_q + rows - 1) / rows + problem_.batch
                                           : problem_.batch * ((problem_.q_len + rows - 1) / rows);
     return tiles * problem_.q_heads;
   }
+  // bf16 whose scores are products and masks, and enough rows to fill tiles.
+  bool fits_matrix_tiles() const {
+    return kernels_.tiles != nullptr && problem_.dtype == DType::bf16 && settings_.softcap == 0 &&
+           !settings_.has_alibi && !settings_.dropout.active() && problem_.q_len >= kFewestRows;
+  }
+  void choose_kernel();
   void choose_tiles();
   Shared cut_shared(WorkspaceCutter& cutter) const;
   WorkerScratch cut(WorkspaceCutter& cutter) const;
@@ -88,32 +101,55 @@ class ForwardPlan final : public BackendPlan {
   const Kernels& kernels_;
   Settings settings_;
   TileGrid grid_;
+  const TileKernels* tiles_ = nullptr;  // null: in vectors
+  ForwardOfTile* attend_ = nullptr;
+  CopyKeys* copy_keys_ = nullptr;
   bool shares_copies_ = false;
   int64_t wave_heads_ = 1;
   int workers_ = 1;
   size_t workspace_bytes_ = 0;
 };
 
+void ForwardPlan::choose_kernel() {
+  const int64_t head_dim = problem_.head_dim;
+  const int64_t value_dim = problem_.value_dim;
+  settings_.block_keys = kBlockKeys;
+  if (fits_matrix_tiles()) {
+    tiles_ = kernels_.tiles;
+    attend_ = tiles_->forward_tile;
+    copy_keys_ = tiles_->copy_keys;
+    grid_.width = tiles_->rows;
+    settings_.copy_keys = true;
+    settings_.key_row = whole(head_dim, tiles_->columns) / 2;  // two words in a float's place
+    settings_.value_row = whole(value_dim, tiles_->columns) / 2;
+    return;
+  }
+  attend_ = narrow() ? kernels_.narrow_forward_tile : kernels_.forward_tile;
+  copy_keys_ = kernels_.copy_keys;
+  grid_.width = narrow() ? kernels_.narrow_width : kernels_.width;
+  if (narrow()) settings_.block_keys = kShortBlockKeys;
+  settings_.key_row = padded(head_dim, kernels_);
+  settings_.value_row = whole(value_dim, kernels_.strip_width);
+}
+
 // Rows of the result do not depend on how many panels a tile has, so threads may decide.
 void ForwardPlan::choose_tiles() {
-  const int width = narrow() ? kernels_.narrow_width : kernels_.width;
+  choose_kernel();
+  const int width = grid_.width;
   const int64_t row_bytes = 4 * (problem_.head_dim + problem_.value_dim);
-  const int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
+  int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
+  if (tiles_ != nullptr && row_bytes <= kNarrowRowBytes) rows = width;
   const int64_t threads = std::max(1, num_threads());
   int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, kMostPanels));
   while (panels > 1 && most_tasks(panels) < kTasksOfThread * threads) panels /= 2;
   while (panels > 1 && (panels - 1) * width >= problem_.q_len) --panels;
   settings_.panels = panels;
-  settings_.block_keys = narrow() ? kShortBlockKeys : kBlockKeys;
-  settings_.key_row = padded(problem_.head_dim, kernels_);
-  const int64_t strip = kernels_.strip_width;
-  settings_.value_row = (problem_.value_dim + strip - 1) / strip * strip;
-  grid_ = {panels * width, width};
+  grid_.rows = panels * width;
   workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks(panels), 1, threads));
   // Tiles that read one head's K and V, on the average.
   const int64_t tiles =
       most_tasks(panels) / std::max<int64_t>(1, problem_.batch * problem_.kv_heads);
-  shares_copies_ = tiles >= kFewestSharing;
+  shares_copies_ = tiles_ != nullptr || tiles >= kFewestSharing;
   // One thread never waits for another at the end of a wave.
   wave_heads_ = threads == 1 ? 1 : threads * kWaveTasksOfThread / std::max<int64_t>(tiles, 1) + 1;
   // Step 3 walks down columns of V; two panels already pay for a copy where they lie close.
@@ -136,12 +172,20 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   const int64_t block = settings_.block_keys;
   WorkerScratch scratch;
   ForwardScratch& arrays = scratch.arrays;
-  arrays.queries = cutter.take<float>(rows * head_dim);
-  arrays.outs = cutter.take<float>(rows * value_dim);
   arrays.maxima = cutter.take<float>(rows);
-  arrays.sums = cutter.take<float>(rows);
   arrays.factors = cutter.take<float>(grid_.width);
-  arrays.scores = cutter.take<float>(block * grid_.width);
+  if (tiles_ != nullptr) {
+    arrays.queries = cutter.take<float>(rows * settings_.key_row);
+    arrays.outs = cutter.take<float>(rows * settings_.value_row * 2);
+    arrays.sums = cutter.take<float>(rows * tiles_->lanes);
+    arrays.scores = cutter.take<float>(2 * block * grid_.width);
+    arrays.weights = cutter.take<uint16_t>(2 * block * grid_.width);
+  } else {
+    arrays.queries = cutter.take<float>(rows * head_dim);
+    arrays.outs = cutter.take<float>(rows * value_dim);
+    arrays.sums = cutter.take<float>(rows);
+    arrays.scores = cutter.take<float>(block * grid_.width);
+  }
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(block * grid_.width);
   if (!shares_copies_ && settings_.copy_keys) {
     arrays.keys = cutter.take<float>(block * settings_.key_row);
@@ -166,8 +210,7 @@ void ForwardPlan::run_tile(const Tensors& tensors, const Addresses& addresses,
   tile.key_end = scratch.key_end;
   tile.out = addresses.q_output(tensors.out, place.sequence, place.head, place.first_row);
   tile.lse = addresses.statistic(tensors.lse, place.sequence, place.head, place.first_row);
-  const auto attend = narrow() ? kernels_.narrow_forward_tile : kernels_.forward_tile;
-  attend(settings_, tile, scratch.arrays);
+  attend_(settings_, tile, scratch.arrays);
   if (settings_.has_sink) return;
   for (int row = 0; row < place.rows; ++row) {
     if (tile.key_end[row] - tile.key_begin[row] != 1) continue;
@@ -206,7 +249,7 @@ void ForwardPlan::run(const Tensors& tensors, void* workspace, void* /*stream*/)
   for (Wave wave = copies.first_wave(addresses); wave.begin < wave.end;
        wave = copies.next_wave(addresses, wave)) {
     parallel_for(copies.tasks(wave), workers, [&](int64_t task, int) {
-      copies.copy(tensors, addresses, wave, task, shared.copies, kernels_);
+      copies.copy(tensors, addresses, wave, task, shared.copies, copy_keys_);
     });
     const int64_t first = tasks.first_of_kv_head(wave.begin);
     parallel_for(tasks.first_of_kv_head(wave.end) - first, workers,

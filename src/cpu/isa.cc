@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -28,6 +30,38 @@ bool has_f16c() {
 }
 #endif
 
+#if defined(__x86_64__)
+// The system gives the registers of tiles only to a process that asks.
+bool has_amx() {
+  constexpr unsigned kBf16AndTiles = (1u << 22) | (1u << 24);
+  constexpr unsigned kTileState = (1u << 17) | (1u << 18);
+  constexpr long kAskForState = 0x1023;
+  constexpr long kTileData = 18;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & bit_OSXSAVE) == 0) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kBf16AndTiles) != kBf16AndTiles) return false;
+  unsigned low = 0;
+  unsigned high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & kTileState) == kTileState && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+
+// Everything but forward of bf16 is the avx512 unit's.
+const Kernels& amx_kernels() {
+  static const Kernels kernels = [] {
+    Kernels joined = kAvx512Kernels;
+    joined.name = "amx";
+    joined.tiles = &kAmxTiles;
+    return joined;
+  }();
+  return kernels;
+}
+#endif
+
 const std::vector<Candidate>& candidates() {
   static const std::vector<Candidate> list = [] {
     std::vector<Candidate> sets;
@@ -38,6 +72,8 @@ const std::vector<Candidate>& candidates() {
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl");
+    const bool amx = avx512 && __builtin_cpu_supports("avx512bf16") && has_amx();
+    sets.push_back({&amx_kernels(), amx});
     sets.push_back({&kAvx512Kernels, avx512});
     sets.push_back({&kAvx2Kernels, avx2});
 #endif
@@ -77,8 +113,8 @@ const Kernels* choose_kernels(std::string& why_not) {
       return nullptr;
     }
   }
-  why_not =
-      std::string("TILEWISE_ISA is ") + (any ? "" : wanted) + ", expected scalar, avx2 or avx512";
+  why_not = std::string("TILEWISE_ISA is ") + (any ? "" : wanted) +
+            ", expected scalar, avx2, avx512 or amx";
   return nullptr;
 }
 

@@ -50,7 +50,7 @@ KeyCopies::Place KeyCopies::place(const Addresses& addresses, const Wave& wave, 
 }
 
 void KeyCopies::copy(const Tensors& tensors, const Addresses& addresses, const Wave& wave,
-                     int64_t task, float* memory, const Kernels& kernels) const {
+                     int64_t task, float* memory, CopyKeys* copy_keys) const {
   const int64_t head = wave.begin + task / chunks_;
   const Sequence sequence = addresses.sequence(head / problem_.kv_heads);
   if (sequence.band.q_len == 0) return;
@@ -66,7 +66,7 @@ void KeyCopies::copy(const Tensors& tensors, const Addresses& addresses, const W
   chunk.v = addresses.kv_rows(tensors.v, sequence, head % problem_.kv_heads, 0);
   chunk.keys = to.keys;
   chunk.values = to.values;
-  kernels.copy_keys(settings_, chunk);
+  copy_keys(settings_, chunk);
 }
 
 }  // namespace tilewise::cpu

@@ -42,7 +42,7 @@ class KeyCopies {
   // The tasks that copy a wave.
   int64_t tasks(const Wave& wave) const { return (wave.end - wave.begin) * chunks_; }
   void copy(const Tensors& tensors, const Addresses& addresses, const Wave& wave, int64_t task,
-            float* memory, const Kernels& kernels) const;
+            float* memory, CopyKeys* copy_keys) const;
 
  private:
   static constexpr int64_t kChunkBlocks = 4;  // of a task

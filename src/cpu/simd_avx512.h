@@ -120,4 +120,26 @@ struct Avx512Narrow : Avx512 {
   static constexpr int kScoreVectors = 2;
 };
 
+// What the kernels on matrix tiles ask of vectors beside.
+struct Avx512Tiles : Avx512 {
+  static TW_INLINE Vector lane_numbers() {
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  static TW_INLINE float highest(Vector v) { return _mm512_reduce_max_ps(v); }
+  static TW_INLINE float first(Vector v) { return _mm512_cvtss_f32(v); }
+  // Lane i: low[i] below high[i].
+  static TW_INLINE void store_pairs(float* p, const uint16_t* low, const uint16_t* high) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(low));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high));
+    const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16);
+    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_cvtepu16_epi32(a), upper));
+  }
+#if defined(__AVX512BF16__)
+  static TW_INLINE void store_bf16(uint16_t* p, Vector v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+  }
+#endif
+};
+
 }  // namespace tilewise::cpu

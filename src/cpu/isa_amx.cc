@@ -1,0 +1,11 @@
+// Forward of bf16 on AMX tiles. Compiler options: flags.cmake.
+#include "cpu/simd_avx512.h"
+#include "cpu/tile_forward.h"
+
+namespace tilewise::cpu {
+
+constinit const TileKernels kAmxTiles = {kTileRows, 32, Avx512Tiles::kLanes,
+                                         &copy_tile_keys<Avx512Tiles>,
+                                         &forward_on_tiles<Avx512Tiles, AmxWords>};
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,273 @@
+// Forward on matrix tiles over plain arrays instead of AMX registers, against naive loops: layouts
+// of tiles, masks, the order of stages, ragged sizes, and NaN where no row may see it.
+#include "cpu/tile_forward.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "cpu/simd_scalar.h"
+
+namespace tilewise::cpu {
+namespace {
+
+struct ScalarTiles : Scalar {
+  // As the hardware does, with one rounding.
+  static Vector fma(Vector a, Vector b, Vector c) {
+    for (int i = 0; i < kLanes; ++i) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+  }
+  static Vector lane_numbers() { return Vector{0, 1, 2, 3}; }
+  static float highest(Vector v) { return std::max(std::max(v[0], v[1]), std::max(v[2], v[3])); }
+  static float first(Vector v) { return v[0]; }
+  static void store_pairs(float* p, const uint16_t* low, const uint16_t* high) {
+    for (int i = 0; i < kLanes; ++i) {
+      const uint16_t pair[2] = {low[i], high[i]};
+      std::memcpy(p + i, pair, sizeof pair);
+    }
+  }
+};
+
+float as_float(uint16_t word) { return float_of_bf16(word); }
+
+uint16_t as_bf16(float value) {
+  uint16_t words[Scalar::kLanes];
+  Scalar::store_bf16(words, Scalar::set1(value));
+  return words[0];
+}
+
+// What the instructions of AmxWords do.
+struct ArrayWords {
+  static inline uint16_t tiles[8][16][32];
+  static inline bool started = false;
+
+  static void start() { started = true; }
+  static void stop() { started = false; }
+  template <int kTile>
+  static void zero() {
+    std::memset(tiles[kTile], 0, sizeof tiles[kTile]);
+  }
+  template <int kTile>
+  static void load(const void* rows, int64_t stride) {
+    EXPECT_TRUE(started);
+    for (int64_t r = 0; r < 16; ++r) {
+      std::memcpy(tiles[kTile][r], static_cast<const char*>(rows) + r * stride, 64);
+    }
+  }
+  template <int kTile>
+  static void store(void* rows, int64_t stride) {
+    EXPECT_TRUE(started);
+    for (int64_t r = 0; r < 16; ++r) {
+      std::memcpy(static_cast<char*>(rows) + r * stride, tiles[kTile][r], 64);
+    }
+  }
+  template <int kC, int kA, int kB>
+  static void dot() {
+    for (int r = 0; r < 16; ++r) {
+      float sums[16];
+      std::memcpy(sums, tiles[kC][r], sizeof sums);
+      for (int c = 0; c < 16; ++c) {
+        for (int pair = 0; pair < 16; ++pair) {
+          for (int half = 0; half < 2; ++half) {
+            sums[c] +=
+                as_float(tiles[kA][r][2 * pair + half]) * as_float(tiles[kB][pair][2 * c + half]);
+          }
+        }
+      }
+      std::memcpy(tiles[kC][r], sums, sizeof sums);
+    }
+  }
+};
+
+struct Shape {
+  int rows;
+  int keys;
+  int head_dim;
+  int value_dim;
+  int block;
+  bool causal;
+};
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class Sample {
+ public:
+  explicit Sample(const Shape& shape) : shape_(shape) {
+    std::mt19937 random(1);
+    const auto fill = [&](std::vector<uint16_t>& words, int count) {
+      std::normal_distribution<float> normal;
+      for (int i = 0; i < count; ++i) words.push_back(as_bf16(normal(random)));
+    };
+    fill(q, shape.rows * shape.head_dim);
+    fill(k, shape.keys * shape.head_dim);
+    fill(v, shape.keys * shape.value_dim);
+    for (int row = 0; row < panels() * kTileRows; ++row) {
+      const int real = std::min(row, shape.rows - 1);
+      begins.push_back(0);
+      ends.push_back(shape.causal ? std::max(0, shape.keys - shape.rows + real + 1) : shape.keys);
+    }
+  }
+
+  int panels() const { return (shape_.rows + kTileRows - 1) / kTileRows; }
+
+  void run() {
+    Settings settings;
+    settings.element = Element::bf16;
+    settings.head_dim = shape_.head_dim;
+    settings.value_dim = shape_.value_dim;
+    settings.scale = 0.3;
+    settings.panels = panels();
+    settings.block_keys = shape_.block;
+    settings.key_row = (shape_.head_dim + 31) / 32 * 16;
+    settings.value_row = (shape_.value_dim + 31) / 32 * 16;
+    const auto blocks = static_cast<size_t>((shape_.keys + shape_.block - 1) / shape_.block);
+    const auto block = static_cast<size_t>(shape_.block);
+    const auto lanes = static_cast<size_t>(panels() * kTileRows);
+    std::vector<float> keys(blocks * block * static_cast<size_t>(settings.key_row), NAN);
+    std::vector<float> values(blocks * block * static_cast<size_t>(settings.value_row), NAN);
+    copy_tile_keys<ScalarTiles>(settings, {{k.data(), shape_.head_dim, 0},
+                                           {v.data(), shape_.value_dim, 0},
+                                           0,
+                                           shape_.keys,
+                                           keys.data(),
+                                           values.data()});
+    std::vector<float> queries(lanes * static_cast<size_t>(settings.key_row), NAN);
+    std::vector<float> outs(lanes * static_cast<size_t>(settings.value_row) * 2, NAN);
+    std::vector<float> maxima(lanes, NAN);
+    std::vector<float> sums(lanes * ScalarTiles::kLanes, NAN);
+    std::vector<float> factors(kTileRows, NAN);
+    std::vector<float> scores(2 * kTileRows * block, NAN);
+    std::vector<uint16_t> weights(2 * kTileRows * block, 0x7fc0);
+    ForwardScratch scratch;
+    scratch.queries = queries.data();
+    scratch.outs = outs.data();
+    scratch.maxima = maxima.data();
+    scratch.sums = sums.data();
+    scratch.factors = factors.data();
+    scratch.scores = scores.data();
+    scratch.weights = weights.data();
+    out.assign(static_cast<size_t>(shape_.rows * shape_.value_dim), 0);
+    lse.assign(static_cast<size_t>(shape_.rows), NAN);
+    ForwardTile tile;
+    tile.q = {q.data(), shape_.head_dim, 0};
+    tile.v = {v.data(), shape_.value_dim, 0};
+    tile.rows = shape_.rows;
+    tile.key_begin = begins.data();
+    tile.key_end = ends.data();
+    tile.key_copy = keys.data();
+    tile.value_copy = values.data();
+    tile.out = {out.data(), shape_.value_dim};
+    tile.lse = lse.data();
+    forward_on_tiles<ScalarTiles, ArrayWords>(settings, tile, scratch);
+  }
+
+  void expect_right() const {
+    for (int i = 0; i < shape_.rows; ++i) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (int64_t j = begins[at(i)]; j < ends[at(i)]; ++j) {
+        double dot = 0;
+        for (int d = 0; d < shape_.head_dim; ++d) {
+          dot += double(as_float(q[at(i * shape_.head_dim + d)])) *
+                 double(as_float(k[at(static_cast<int>(j) * shape_.head_dim + d)]));
+        }
+        weights.push_back(std::exp(0.3 * dot));
+        sum += weights.back();
+      }
+      if (weights.empty()) {
+        EXPECT_EQ(lse[at(i)], -std::numeric_limits<float>::infinity());
+      } else {
+        EXPECT_NEAR(lse[at(i)], std::log(sum), 2e-5) << "row " << i;
+      }
+      for (int d = 0; d < shape_.value_dim; ++d) expect_element(i, d, weights, sum);
+    }
+  }
+
+  std::vector<uint16_t> q, k, v, out;
+  std::vector<int64_t> begins, ends;
+  std::vector<float> lse;
+
+ private:
+  static size_t at(int index) { return static_cast<size_t>(index); }
+
+  void expect_element(int row, int d, const std::vector<double>& weights, double sum) const {
+    double value = 0;
+    double size = 0;
+    for (size_t j = 0; j < weights.size(); ++j) {
+      const auto key = begins[at(row)] + static_cast<int64_t>(j);
+      const double term =
+          weights[j] * double(as_float(v[at(static_cast<int>(key) * shape_.value_dim + d)]));
+      value += term / sum;
+      size += std::fabs(term) / sum;
+    }
+    const double got = double(as_float(out[at(row * shape_.value_dim + d)]));
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(got)) << row << ", " << d;
+      return;
+    }
+    EXPECT_NEAR(got, value, 0x1p-8 * (std::fabs(value) + size)) << row << ", " << d;
+  }
+
+  Shape shape_;
+};
+
+TEST(TileForward, IsRightForAnyShape) {
+  for (const Shape& shape : {Shape{32, 128, 32, 32, 128, false}, Shape{45, 300, 64, 64, 128, false},
+                             Shape{64, 200, 64, 64, 64, true}, Shape{16, 70, 40, 33, 64, false},
+                             Shape{100, 100, 128, 96, 128, true}, Shape{70, 40, 17, 64, 64, true},
+                             Shape{33, 1, 64, 64, 64, false}, Shape{20, 0, 64, 64, 64, false}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " rows, " << shape.keys << " keys, "
+                                    << shape.head_dim << " x " << shape.value_dim);
+    Sample sample(shape);
+    sample.run();
+    sample.expect_right();
+  }
+}
+
+TEST(TileForward, KeepsInvisibleNaNOutAndVisibleIn) {
+  Sample sample({64, 128, 32, 32, 64, true});
+  sample.v[100 * 32 + 5] = as_bf16(static_cast<float>(kNaN));
+  sample.k[110 * 32 + 1] = as_bf16(std::numeric_limits<float>::infinity());
+  sample.run();
+  const auto is_nan = [&](int row, int d) {
+    return std::isnan(as_float(sample.out[static_cast<size_t>(row * 32 + d)]));
+  };
+  for (int row = 0; row < 64; ++row) {
+    EXPECT_EQ(is_nan(row, 5), row + 64 >= 100) << row;
+    if (row + 64 < 110) {
+      EXPECT_FALSE(is_nan(row, 6)) << row;
+    }
+  }
+}
+
+TEST(TileForward, FollowsAMaximumThatRises) {
+  Sample sample({32, 256, 32, 32, 64, false});
+  for (int key = 0; key < 256; ++key) {  // later keys weigh more and more
+    for (int d = 0; d < 32; ++d) {
+      auto& word = sample.k[static_cast<size_t>(key * 32 + d)];
+      word = as_bf16(as_float(word) * static_cast<float>(key) / 32);
+    }
+  }
+  sample.run();
+  sample.expect_right();
+}
+
+// Far from 0 the rounding of scale times score is larger than any score may differ by.
+TEST(TileForward, HoldsHugeEqualScores) {
+  for (const float size : {-1e30f, 1e30f, -6e5f}) {
+    Sample sample({32, 70, 32, 32, 64, false});
+    for (size_t i = 0; i < sample.k.size(); ++i) sample.k[i] = as_bf16(i % 32 == 0 ? size : 5.0f);
+    for (size_t i = 0; i < sample.q.size(); ++i) sample.q[i] = as_bf16(i % 32 == 0 ? 1.0f : 0.0f);
+    std::fill(sample.v.begin(), sample.v.end(), as_bf16(1.5f));
+    sample.run();
+    for (const uint16_t word : sample.out) ASSERT_EQ(as_float(word), 1.5f) << size;
+  }
+}
+
+}  // namespace
+}  // namespace tilewise::cpu
