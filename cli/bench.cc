@@ -1,16 +1,22 @@
 // tilewise bench CASE...: the time of one direction (dir=bwd: the backward call alone), as the
 // median and the 10 % and 90 % quantiles of the samples; useful GFLOP/s (visible pairs only) and
 // their share of the fp32 multiply-add rate that this machine reaches in registers, measured in the
-// same run. With --threads 1 the clock is the thread's CPU time, which neighbours do not disturb.
+// same run; on a GPU, of the matrix rate on its data sheet. With --threads 1 the clock is the
+// thread's CPU time, which neighbours do not disturb.
 // The backend `standard` also shows its passes over the matrix, so that its products can be
 // compared with the tiled kernel's.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
 
 #include "case/case_tensors.h"
 #include "cli/measure.h"
 #include "cli/verbs.h"
 #include "cpu/machine.h"
 #include "cpu/pass_times.h"
+#include "device.h"
+#include "tilewise/cost.hpp"
 
 namespace tilewise::cli {
 
@@ -25,6 +31,7 @@ struct Pass {
 struct Measurement {
   std::string text;  // the Case
   std::string backend;
+  std::string device;  // "": host memory
   Timing timing;
   double gflops = 0;
   double share = 0;
@@ -79,18 +86,34 @@ Measurement measure(const Case& c, const BenchOptions& options, Clock clock) {
   Measurement result;
   result.text = print_case(c);
   result.backend = call.plan().backend();
-  result.timing = time_calls([&] { call.run(); }, options.repetitions, clock);
+  result.timing = call.time(options.repetitions, clock);
+  result.device = call.on_device() ? device_name(call.plan().problem().device.id) : "";
   result.gflops = useful_flops(call.plan().problem(), measured) / result.timing.median_s * 1e-9;
   result.workspace_bytes = static_cast<int64_t>(call.plan().workspace_bytes());
   result.passes = passes_of(c, watch);
   return result;
 }
 
+// Of the preset whose name the device's name holds; 0 = none.
+double device_peak_flops(const std::string& device, DType dtype) {
+  for (const std::string& preset : machine_presets()) {
+    std::string name = preset;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    if (device.find(name) != std::string::npos) return machine_preset(preset, dtype).flops_per_s;
+  }
+  return 0;
+}
+
 Row row_of(const Measurement& m, const BenchOptions& options, double peak_gflops, Clock clock) {
   Row row;
   row.add("case", m.text).add("backend", m.backend);
-  row.add("threads", int64_t{num_threads()});
-  row.add("clock", std::string(clock == Clock::wall ? "wall" : "thread_cpu"));
+  if (m.device.empty()) {
+    row.add("threads", int64_t{num_threads()});
+    row.add("clock", std::string(clock == Clock::wall ? "wall" : "thread_cpu"));
+  } else {
+    row.add("device", m.device).add("clock", std::string("device_events"));
+  }
   row.add("repetitions", int64_t{options.repetitions});
   row.add("ms", m.timing.median_s * 1e3);
   row.add("ms_p10", m.timing.p10_s * 1e3).add("ms_p90", m.timing.p90_s * 1e3);
@@ -114,6 +137,12 @@ std::vector<std::string> cells_of(const Measurement& m) {
           bytes_text(static_cast<double>(m.workspace_bytes))};
 }
 
+void print_peak(double peak_gflops, const BenchOptions& options, Clock clock) {
+  fmt::print("peak: {:.1f} GFLOP/s of fp32 multiply-add with {} {}; {}, {} samples\n", peak_gflops,
+             num_threads(), num_threads() == 1 ? "thread" : "threads",
+             clock == Clock::wall ? "wall time" : "thread CPU time", options.repetitions);
+}
+
 }  // namespace
 
 int bench(const BenchOptions& options) {
@@ -127,12 +156,18 @@ int bench(const BenchOptions& options) {
   Table table{{"case", "backend", ">median", ">p10", ">p90", ">GFLOP/s", ">of peak", ">workspace"},
               {}};
   double best_peak = 0;
+  std::string device;
   for (const Case& c : cases) {
     progress.begin(print_case(c));
     // Before each case: the clock rate of a shared machine moves.
-    const double peak_gflops = cpu::measure_fma_peak(num_threads()) * 1e-9;
-    best_peak = std::max(best_peak, peak_gflops);
+    double peak_gflops = cpu::measure_fma_peak(num_threads()) * 1e-9;
     Measurement m = measure(c, options, clock);
+    if (m.device.empty()) {
+      best_peak = std::max(best_peak, peak_gflops);
+    } else {
+      peak_gflops = device_peak_flops(m.device, c.dtype) * 1e-9;
+      device = m.device;
+    }
     if (peak_gflops > 0) m.share = m.gflops / peak_gflops;
     rows.push_back(row_of(m, options, peak_gflops, clock));
     table.rows.push_back(cells_of(m));
@@ -146,10 +181,14 @@ int bench(const BenchOptions& options) {
   } else {
     print_table(table, options.shared.format);
     for (const std::string& note : notes) fmt::print("{}\n", note);
-    fmt::print("{}peak: {:.1f} GFLOP/s of fp32 multiply-add with {} {}; {}, {} samples\n",
-               options.shared.format == Format::markdown ? "\n" : "", best_peak, num_threads(),
-               num_threads() == 1 ? "thread" : "threads",
-               clock == Clock::wall ? "wall time" : "thread CPU time", options.repetitions);
+    if (options.shared.format == Format::markdown) fmt::print("\n");
+    if (!device.empty()) {
+      fmt::print(
+          "device: {}, tensors copied there; time between events, {} samples; peak by its "
+          "data sheet\n",
+          device, options.repetitions);
+    }
+    if (best_peak > 0) print_peak(best_peak, options, clock);
   }
   return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "case/verify.h"
 #include "cli/verbs.h"
+#include "device.h"
 
 namespace tilewise::cli {
 
@@ -15,6 +16,7 @@ std::vector<std::string> wanted_backends(const std::string& named) {
   if (!named.empty()) return {named};
   std::vector<std::string> names = backend_names();
   std::erase(names, "reference");
+  if (device_count() == 0) std::erase(names, "gpu");
   return names;
 }
 

@@ -85,7 +85,7 @@ void add_run(CLI::App& app, AllOptions& all) {
       });
   verb->add_option("--layout", run.layout, "Order of the dimensions: bshd or bhsd")
       ->check([](const std::string& word) { return one_of(word, "bshd", "bhsd"); });
-  verb->add_option("--backend", run.backend, "cpu, standard or reference (default: chosen)");
+  verb->add_option("--backend", run.backend, "gpu, cpu, standard or reference (default: chosen)");
   verb->add_flag("--backward", run.backward, "Gradients too: d_q, d_k, d_v");
   verb->add_option("--d-out", run.d_out, "ones or random, instead of the file's d_out")
       ->check([](const std::string& word) { return one_of(word, "ones", "random"); });
@@ -96,7 +96,7 @@ void add_run(CLI::App& app, AllOptions& all) {
 void add_cases(CLI::App* verb, std::vector<std::string>& words, std::string& backend) {
   verb->add_option("case", words, "Case text, such as \"b=1 hq=8 q=512 d=64 mask=causal\"")
       ->required();
-  verb->add_option("--backend", backend, "Only this one: cpu, standard or reference");
+  verb->add_option("--backend", backend, "Only this one: gpu, cpu, standard or reference");
 }
 
 void add_explain(CLI::App& app, AllOptions& all) {

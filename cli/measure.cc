@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "backend.h"
+
 namespace tilewise::cli {
 
 namespace {
@@ -137,9 +139,24 @@ std::string seconds_text(double seconds) {
 
 void PreparedCall::Free::operator()(void* data) const { ::operator delete(data, kAlignment); }
 
+namespace {
+
+bool runs_on_device(const Options& options) { return takes_device_memory(wanted_backend(options)); }
+
+}  // namespace
+
 PreparedCall::PreparedCall(Direction direction, const Tensors& tensors, const Options& options)
-    : plan_(make_plan(direction, tensors, options)), tensors_(tensors) {
+    : plan_(make_plan(direction, runs_on_device(options) ? as_device_tensors(tensors) : tensors,
+                      options)),
+      tensors_(tensors) {
   const size_t bytes = plan_.workspace_bytes();
+  if (runs_on_device(options)) {
+    mirror_ = std::make_unique<DeviceMirror>(spans_of(tensors));
+    mirror_->upload();
+    tensors_ = mirror_->on_device(tensors);
+    device_workspace_ = DeviceBuffer(bytes, plan_.problem().device.id);
+    return;
+  }
   if (bytes == 0) return;
   workspace_.reset(::operator new(bytes, kAlignment));
   // Large pages where the system gives them: the matrix of standard attention would otherwise be
@@ -149,6 +166,33 @@ PreparedCall::PreparedCall(Direction direction, const Tensors& tensors, const Op
   for (size_t at = 0; at < bytes; at += kPageBytes) first[at] = 0;
 }
 
-void PreparedCall::run() const { plan_.run(tensors_, workspace_.get(), plan_.workspace_bytes()); }
+void PreparedCall::enqueue() const {
+  void* const workspace = on_device() ? device_workspace_.data() : workspace_.get();
+  plan_.run(tensors_, workspace, plan_.workspace_bytes());
+}
+
+void PreparedCall::run() const {
+  enqueue();
+  if (on_device()) synchronize(plan_.problem().device.id);
+}
+
+void PreparedCall::fetch() const {
+  if (!on_device()) return;
+  const std::string overrun = mirror_->download();
+  if (!overrun.empty()) throw Error(Status::internal, overrun);
+}
+
+Timing PreparedCall::time(int repetitions, Clock clock) const {
+  if (!on_device()) return time_calls([this] { run(); }, repetitions, clock);
+  const int device = plan_.problem().device.id;
+  run();
+  const auto seconds = [&](int calls) {
+    return seconds_on_device(device, calls, [this] { enqueue(); });
+  };
+  const int inner = std::max(1, static_cast<int>(kMinSampleSeconds / std::max(seconds(1), 1e-7)));
+  std::vector<double> samples;
+  for (int r = 0; r < repetitions; ++r) samples.push_back(seconds(inner));
+  return {quantile(samples, 0.5), quantile(samples, 0.1), quantile(samples, 0.9), repetitions};
+}
 
 }  // namespace tilewise::cli

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "case/device_mirror.h"
+#include "device.h"
 #include "problem.h"
 #include "tilewise/tilewise.hpp"
 
@@ -51,19 +54,29 @@ std::string bytes_text(double bytes);
 std::string seconds_text(double seconds);
 
 // A plan with its own workspace, every page of it touched: a first run costs no more than others.
+// For a backend that takes device memory the tensors are copied there; fetch() brings them back.
 class PreparedCall {
  public:
   PreparedCall(Direction direction, const Tensors& tensors, const Options& options);
+  // Returns when the result is there.
   void run() const;
+  // Device to host; nothing to do for a call that runs in host memory.
+  void fetch() const;
+  bool on_device() const { return mirror_ != nullptr; }
+  // Time of one call, on a device by events around many.
+  Timing time(int repetitions, Clock clock) const;
   const Plan& plan() const { return plan_; }
 
  private:
   struct Free {
     void operator()(void* data) const;
   };
+  void enqueue() const;
   Plan plan_;
   Tensors tensors_;
   std::unique_ptr<void, Free> workspace_;
+  std::unique_ptr<DeviceMirror> mirror_;
+  DeviceBuffer device_workspace_;
 };
 
 }  // namespace tilewise::cli

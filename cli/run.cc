@@ -12,6 +12,7 @@
 #include "cli/measure.h"
 #include "cli/tensor_file.h"
 #include "cli/verbs.h"
+#include "device.h"
 #include "element.h"
 #include "semantics/philox.h"
 
@@ -183,6 +184,7 @@ struct Measured {
   double gflops = 0;
   int64_t workspace_bytes = 0;
   int64_t peak_growth_bytes = -1;
+  std::string device;  // "": host memory
   std::string plan;
 };
 
@@ -193,6 +195,8 @@ Measured run_once(Direction direction, const Tensors& tensors, const Options& op
   const double start = seconds_now(Clock::wall);
   call.run();
   measured.seconds = seconds_now(Clock::wall) - start;
+  if (call.on_device()) measured.device = device_name(call.plan().problem().device.id);
+  call.fetch();
   measured.peak_growth_bytes = memory.peak_growth_bytes();
   measured.gflops =
       useful_flops(call.plan().problem(), tensors) / std::max(measured.seconds, 1e-9) * 1e-9;
@@ -206,6 +210,9 @@ void print_text(const std::string& name, const Measured& measured) {
   while (!plan.empty() && plan.back() == '\n') plan.pop_back();
   for (size_t at = plan.find('\n'); at != std::string::npos; at = plan.find('\n', at + 1)) {
     plan.insert(at + 1, "  ");
+  }
+  if (!measured.device.empty()) {
+    plan += fmt::format("\n  device: {}; tensors copied there and back, untimed", measured.device);
   }
   const std::string growth = measured.peak_growth_bytes < 0
                                  ? "not known"
@@ -223,6 +230,7 @@ Row row_of(const Job& job, const char* direction, const Measured& measured) {
   row.add("case", print_case(job.described)).add("direction", std::string(direction));
   row.add("backend", backend).add("ms", measured.seconds * 1e3).add("gflops", measured.gflops);
   row.add("workspace_bytes", measured.workspace_bytes);
+  if (!measured.device.empty()) row.add("device", measured.device);
   if (measured.peak_growth_bytes >= 0) row.add("peak_growth_bytes", measured.peak_growth_bytes);
   return row.add("plan", measured.plan);
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "backend.h"
 #include "case/case_tensors.h"
+#include "case/device_mirror.h"
 #include "cli/verbs.h"
 #include "tilewise/tilewise.hpp"
 
@@ -78,17 +80,21 @@ struct Answer {
   bool can(size_t direction) const { return asked[direction] && reasons[direction].empty(); }
 };
 
-// What each backend says of the call, the GPU's of the same call in device memory.
-std::vector<BackendAnswer> ask_backends(Direction direction, const CaseTensors& tensors) {
-  Tensors call = direction == Direction::backward ? tensors.backward() : tensors.forward();
-  std::vector<BackendAnswer> answers = why_not(direction, call, tensors.options());
-  for (int arg = 0; arg < kArgCount; ++arg) {
-    tensor_of(call, static_cast<Arg>(arg)).device = {DeviceType::cuda, 0};
-  }
-  for (BackendAnswer& on_device : why_not(direction, call, tensors.options())) {
-    for (BackendAnswer& answer : answers) {
-      if (on_device.backend == "gpu" && answer.backend == "gpu") answer = on_device;
-    }
+// What each backend says of a Case; those that take device memory, of the same call there, and in
+// bf16 when the Case names no dtype: that is what GPUs compute in.
+std::vector<BackendAnswer> ask_backends(const std::string& text) {
+  const bool any_dtype = text.find("dtype=") == std::string::npos;
+  const CaseTensors host(parse_case(text), Poison::off);
+  const CaseTensors device(parse_case(text + (any_dtype ? " dtype=bf16" : "")), Poison::off);
+  const auto call_of = [](const CaseTensors& tensors) {
+    return tensors.text().dir == Direction::backward ? tensors.backward() : tensors.forward();
+  };
+  const Direction direction = host.text().dir;
+  std::vector<BackendAnswer> answers = why_not(direction, call_of(host), host.options());
+  const std::vector<BackendAnswer> on_device =
+      why_not(direction, as_device_tensors(call_of(device)), device.options());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (takes_device_memory(answers[i].backend)) answers[i] = on_device[i];
   }
   return answers;
 }
@@ -99,9 +105,7 @@ std::vector<Answer> ask(const Feature& feature) {
     for (const bool backward : {false, true}) {
       // Only backward takes a gradient of lse.
       if (!backward && words.find("dlse=1") != std::string::npos) continue;
-      const CaseTensors tensors(parse_case(case_text(words, backward)), Poison::off);
-      const auto direction = backward ? Direction::backward : Direction::forward;
-      const std::vector<BackendAnswer> given = ask_backends(direction, tensors);
+      const std::vector<BackendAnswer> given = ask_backends(case_text(words, backward));
       answers.resize(given.size());
       for (size_t i = 0; i < given.size(); ++i) {
         answers[i].backend = given[i].backend;

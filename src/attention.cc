@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "device.h"
 #include "problem.h"
 
 namespace tilewise {
@@ -13,13 +14,31 @@ namespace {
 // The alignment that Plan::run() asks for.
 constexpr std::align_val_t kWorkspaceAlignment{64};
 
-struct Workspace {
-  explicit Workspace(size_t bytes)
-      : data(bytes == 0 ? nullptr : ::operator new(bytes, kWorkspaceAlignment)) {}
-  ~Workspace() { ::operator delete(data, kWorkspaceAlignment); }
+// In the memory that the tensors are in; on a GPU it lives between two points of the stream.
+class Workspace {
+ public:
+  Workspace(size_t bytes, Device device, void* stream) : device_(device), stream_(stream) {
+    if (device.type == DeviceType::cuda) {
+      data_ = allocate_in_stream(bytes, device.id, stream);
+    } else if (bytes > 0) {
+      data_ = ::operator new(bytes, kWorkspaceAlignment);
+    }
+  }
+  ~Workspace() {
+    if (device_.type == DeviceType::cuda) {
+      free_in_stream(data_, device_.id, stream_);
+    } else {
+      ::operator delete(data_, kWorkspaceAlignment);
+    }
+  }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  void* data;
+  void* data() const { return data_; }
+
+ private:
+  Device device_;
+  void* stream_;
+  void* data_ = nullptr;
 };
 
 bool same_layouts(const Problem& problem, const Tensors& tensors) {
@@ -63,8 +82,8 @@ Plan cached_plan(Direction direction, const Tensors& tensors, const Options& opt
 void plan_and_run(Direction direction, const Tensors& given, const Options& options, void* stream) {
   const Tensors tensors = without_idle_strides(given);  // as the cached problems hold them
   const Plan plan = cached_plan(direction, tensors, options);
-  const Workspace workspace(plan.workspace_bytes());
-  plan.run(tensors, workspace.data, plan.workspace_bytes(), stream);
+  const Workspace workspace(plan.workspace_bytes(), plan.problem().device, stream);
+  plan.run(tensors, workspace.data(), plan.workspace_bytes(), stream);
 }
 
 }  // namespace

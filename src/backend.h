@@ -32,6 +32,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  // Where the tensors of its calls lie.
+  virtual DeviceType memory() const { return DeviceType::cpu; }
   // True: only Options::backend can choose it (reference, standard).
   virtual bool only_by_name() const = 0;
   // Every reason against a problem that passed check(); empty = it can.
@@ -48,5 +50,11 @@ const Backend& reference_backend();  // src/reference/backend.cc
 
 // In the order they are asked.
 std::span<const Backend* const> backends();
+
+// The name that decides, if any does: Options::backend, else TILEWISE_BACKEND, else "".
+std::string wanted_backend(const Options& options);
+
+// Whether the backend of this name takes tensors in device memory; false for an unknown name.
+bool takes_device_memory(std::string_view backend);
 
 }  // namespace tilewise

@@ -16,6 +16,19 @@ std::span<const Backend* const> backends() {
   return list;
 }
 
+std::string wanted_backend(const Options& options) {
+  if (!options.backend.empty()) return options.backend;
+  const char* from_environment = std::getenv("TILEWISE_BACKEND");
+  return from_environment == nullptr ? "" : from_environment;
+}
+
+bool takes_device_memory(std::string_view name) {
+  for (const Backend* backend : backends()) {
+    if (backend->name() == name) return backend->memory() == DeviceType::cuda;
+  }
+  return false;
+}
+
 namespace {
 
 std::vector<BackendAnswer> ask_backends(const Problem& problem) {
@@ -24,13 +37,6 @@ std::vector<BackendAnswer> ask_backends(const Problem& problem) {
     answers.push_back({std::string(backend->name()), backend->why_not(problem)});
   }
   return answers;
-}
-
-// The name that decides: the option, else TILEWISE_BACKEND, else "".
-std::string wanted_backend(const Problem& problem) {
-  if (!problem.options.backend.empty()) return problem.options.backend;
-  const char* from_environment = std::getenv("TILEWISE_BACKEND");
-  return from_environment == nullptr ? "" : from_environment;
 }
 
 const Backend& find_backend(const Problem& problem, const std::string& name) {
@@ -46,7 +52,7 @@ const Backend& find_backend(const Problem& problem, const std::string& name) {
 }
 
 const Backend& choose_backend(const Problem& problem) {
-  const std::string name = wanted_backend(problem);
+  const std::string name = wanted_backend(problem.options);
   if (!name.empty()) {
     const Backend& backend = find_backend(problem, name);
     std::vector<std::string> reasons = backend.why_not(problem);

@@ -7,12 +7,16 @@
 
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "case/case.h"
 #include "case/case_tensors.h"
+#include "case/device_mirror.h"
 #include "case/verify.h"
 #include "reference/element.h"
 #include "tests/targets.h"
@@ -21,15 +25,38 @@
 namespace tilewise::test {
 
 // A call with any tensors: a plan of its own (the library's plan cache does not know about
-// TILEWISE_ISA), a poisoned workspace, no judging.
+// TILEWISE_ISA), a poisoned workspace, no judging. On a GPU a copy of the tensors is used, and
+// backward is left out.
 inline void run_call(Direction direction, const Tensors& tensors, Options options,
                      const Target& target) {
+  if (direction > target.farthest()) return;
   const ChosenIsa chosen(target);
   options.backend = target.backend;
-  const Plan plan = make_plan(direction, tensors, options);
+  const Plan plan =
+      make_plan(direction, target.on_device() ? as_device_tensors(tensors) : tensors, options);
   const PoisonedWorkspace workspace(plan.workspace_bytes());
-  plan.run(tensors, workspace.data(), workspace.bytes());
+  if (target.on_device()) {
+    std::vector<std::span<std::byte>> spans = spans_of(tensors);
+    spans.push_back(workspace.memory().accessible());
+    DeviceMirror mirror(std::move(spans));
+    mirror.upload();
+    plan.run(mirror.on_device(tensors), mirror.address_of(workspace.data()), workspace.bytes());
+    EXPECT_EQ(mirror.download(), "");
+  } else {
+    plan.run(tensors, workspace.data(), workspace.bytes());
+  }
   EXPECT_FALSE(workspace.overrun());
+}
+
+// Runs `call`; false when the target, which may, refuses it.
+inline bool accepts(const Target& target, const std::function<void()>& call) {
+  try {
+    call();
+    return true;
+  } catch (const Error& error) {
+    if (error.status() != Status::unsupported || !target.may_refuse()) throw;
+    return false;
+  }
 }
 
 // Judges tensors, which a test may have set by hand, on each target.
@@ -38,7 +65,7 @@ inline void expect_tensors_match(CaseTensors& tensors) {
   for (const Target& target : judged_targets()) {
     if (!worth_running(target, tensors.text())) continue;
     const ChosenIsa chosen(target);
-    const Verdict verdict = verifier.verify(target.backend);
+    const Verdict verdict = verifier.verify(target.backend, target.farthest());
     if (verdict.passed || target.may_refuse(verdict)) continue;
     std::string text;
     for (const std::string& failure : verdict.failures) text += "\n  " + failure;
@@ -47,8 +74,10 @@ inline void expect_tensors_match(CaseTensors& tensors) {
 }
 
 inline void expect_matches_reference(std::string_view text) {
-  CaseTensors tensors(parse_case(text));
-  expect_tensors_match(tensors);
+  for (const Case& c : variants_of(parse_case(text))) {
+    CaseTensors tensors(c);
+    expect_tensors_match(tensors);
+  }
 }
 
 inline void expect_all_match(std::initializer_list<std::string_view> texts) {
@@ -72,6 +101,7 @@ inline void set_values(CaseTensors& tensors, Arg arg,
                        const std::function<double(ElementIndex)>& f) {
   const bool backward = tensors.text().dir == Direction::backward;
   const Tensor& tensor = tensor_of(backward ? tensors.backward() : tensors.forward(), arg);
+  if (!tensor.given()) return;
   for_each_element(tensors.text(), arg, tensor, [&](int64_t offset, const ElementIndex& index) {
     reference::write_element(tensor.data, tensor.dtype, offset, f(index));
   });
@@ -81,6 +111,13 @@ inline void set_values(CaseTensors& tensors, Arg arg,
 inline void set_values(CaseTensors& tensors, Arg arg, const std::vector<double>& values) {
   size_t next = 0;
   set_values(tensors, arg, [&](const ElementIndex&) { return values.at(next++); });
+}
+
+// Of one sequence and one head: a value for each row; the other columns become 0.
+inline void set_first_column(CaseTensors& tensors, Arg arg, const std::vector<double>& column) {
+  set_values(tensors, arg, [&](const ElementIndex& at) {
+    return at.column == 0 ? column.at(static_cast<size_t>(at.row)) : 0.0;
+  });
 }
 
 inline std::vector<double> values_of(const CaseTensors& tensors, Arg arg) {
@@ -93,20 +130,38 @@ inline std::vector<double> values_of(const CaseTensors& tensors, Arg arg) {
   return values;
 }
 
-// Forward, and for a backward Case backward, with everything poisoned; no judging.
+// Forward, and for a backward Case backward if the target can, with everything poisoned; no
+// judging.
 inline void run_case(const CaseTensors& tensors, const Target& target) {
   const ChosenIsa chosen(target);
   EXPECT_EQ(run_poisoned(Direction::forward, tensors, target.backend), "");
-  if (tensors.text().dir == Direction::backward) {
+  if (tensors.text().dir == Direction::backward && target.can_backward()) {
     EXPECT_EQ(run_poisoned(Direction::backward, tensors, target.backend), "");
   }
 }
 
-// Calls body once for each target; failures inside carry its name.
+// The tensors of a Case, or of the nearest one that the target is made for.
+inline CaseTensors fitted_tensors(const Target& target, std::string_view text) {
+  return CaseTensors(target.fitted(parse_case(text)));
+}
+
+// Those of the arguments that the Case has: a Case fitted to a GPU has no gradients.
+inline std::vector<Arg> given_of(const CaseTensors& tensors, std::initializer_list<Arg> args) {
+  const bool backward = tensors.text().dir == Direction::backward;
+  const Tensors& all = backward ? tensors.backward() : tensors.forward();
+  std::vector<Arg> given;
+  for (const Arg arg : args) {
+    if (tensor_of(all, arg).given()) given.push_back(arg);
+  }
+  return given;
+}
+
+// Calls body once for each target, until it is refused by one that may; failures inside carry its
+// name.
 inline void for_each_target(const std::function<void(const Target&)>& body) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(target.name());
-    body(target);
+    accepts(target, [&] { body(target); });
   }
 }
 

@@ -1,25 +1,45 @@
-// What there is to test on this machine: each backend that takes CPU tensors, and the cpu backend
-// once for each instruction set, chosen by TILEWISE_ISA before a plan is made.
+// What there is to test on this machine: the cpu backend once for each instruction set, chosen by
+// TILEWISE_ISA before a plan is made; the reference; and the gpu backend where there is a GPU.
+// TILEWISE_TEST_BACKEND names the only one to test: ./dev gpu-test sets it to gpu.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "case/verify.h"
 #include "cpu/isa.h"
+#include "device.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise::test {
 
 struct Target {
   std::string backend;
-  std::string isa;  // "" = the best there is
-  // The only refusal that is no failure: "standard" is there for comparison, not for everything.
-  bool may_refuse(const Verdict& verdict) const {
-    return backend == "standard" && !verdict.supported;
-  }
+  std::string isa = {};  // "" = the best there is
+
+  bool on_device() const { return backend == "gpu"; }
+  // The GPU has no backward kernel yet: there a backward Case is run forward only.
+  Direction farthest() const { return on_device() ? Direction::forward : Direction::backward; }
+  bool can_backward() const { return farthest() == Direction::backward; }
+  // Whose refusals are no failures: "standard" is there for comparison, "gpu" has no kernel for
+  // everything yet.
+  bool may_refuse() const { return backend == "standard" || on_device(); }
+  bool may_refuse(const Verdict& verdict) const { return may_refuse() && !verdict.supported; }
   std::string name() const { return isa.empty() ? backend : backend + "/" + isa; }
+  // The nearest Case that the target's kernels are made for: on a GPU bf16 for fp32, and rows of
+  // whole 16 bytes.
+  Case fitted(Case c) const {
+    if (!on_device()) return c;
+    if (c.dtype == DType::f32) c.dtype = DType::bf16;
+    c.d = (c.d + 7) / 8 * 8;
+    c.dv = (c.dv + 7) / 8 * 8;
+    c.dir = Direction::forward;
+    c.dlse = c.deterministic = false;
+    c.want.clear();
+    return c;
+  }
 };
 
 // TILEWISE_ISA for as long as it lives.
@@ -46,12 +66,20 @@ class ChosenIsa {
   std::string before_;
 };
 
+inline std::vector<Target> only_wanted(std::vector<Target> all) {
+  const char* wanted = std::getenv("TILEWISE_TEST_BACKEND");
+  if (wanted == nullptr || *wanted == '\0') return all;
+  std::erase_if(all, [&](const Target& target) { return target.backend != wanted; });
+  return all;
+}
+
 inline const std::vector<Target>& targets() {
   static const std::vector<Target> list = [] {
     std::vector<Target> all;
     for (const std::string& isa : cpu::available_isas()) all.push_back({"cpu", isa});
-    all.push_back({"reference", ""});
-    return all;
+    all.push_back({"reference"});
+    if (device_count() > 0) all.push_back({"gpu"});
+    return only_wanted(all);
   }();
   return list;
 }
@@ -60,10 +88,22 @@ inline const std::vector<Target>& targets() {
 inline const std::vector<Target>& judged_targets() {
   static const std::vector<Target> list = [] {
     std::vector<Target> all = targets();
-    all.push_back({"standard", ""});
+    for (const Target& target : only_wanted({{"standard"}})) all.push_back(target);
     return all;
   }();
   return list;
+}
+
+// A Case, and what else to run so that each target gets one that it is made for.
+inline std::vector<Case> variants_of(const Case& c) {
+  std::vector<Case> variants = {c};
+  for (const Target& target : targets()) {
+    const Case fitted = target.fitted(c);
+    if (std::find(variants.begin(), variants.end(), fitted) == variants.end()) {
+      variants.push_back(fitted);
+    }
+  }
+  return variants;
 }
 
 // The reference as a target only shows that its backend writes what its functions return: not

@@ -179,6 +179,14 @@ std::vector<std::byte> CaseTensors::output_bytes() const {
   return bytes;
 }
 
+std::vector<std::span<std::byte>> CaseTensors::memory() const {
+  std::vector<std::span<std::byte>> spans;
+  for (const Allocation& allocation : allocations_) {
+    spans.push_back(allocation.memory.accessible());
+  }
+  return spans;
+}
+
 void CaseTensors::seal_inputs() {
   if (poison_ == Poison::off) return;
   for (Allocation& allocation : allocations_) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class CaseTensors {
   const Tensors& forward() const { return forward_; }
   // The same memory with d_out, d_lse and the wanted gradients; only for a backward Case.
   const Tensors& backward() const { return backward_; }
+
+  // The memory of every tensor, canaries included.
+  std::vector<std::span<std::byte>> memory() const;
 
   // Everything that is wrong with the memory after the calls so far: a changed input, canary, gap
   // or row past the end; an output element still unwritten. Looks at the gradients only when

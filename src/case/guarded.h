@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tilewise/tilewise.hpp"
 
@@ -32,6 +33,8 @@ class Guarded {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  // Data and canaries: all that may be read and written.
+  std::span<std::byte> accessible() const { return {front_, back_}; }
   // Fills data and canaries with the poison of inputs (dtype sets the pattern of an element).
   void fill_poison(DType dtype);
   // Byte distance from data() of the first canary element that changed; false = none did.
@@ -59,6 +62,7 @@ class PoisonedWorkspace {
   explicit PoisonedWorkspace(size_t bytes);
   void* data() const { return memory_.data(); }
   size_t bytes() const { return memory_.bytes(); }
+  const Guarded& memory() const { return memory_; }
   // True when a byte before or after it changed.
   bool overrun() const;
 

@@ -5,8 +5,9 @@
 // its out and lse, as a user does. Every element must lie within the bound of case/tolerance.h;
 // NaN and infinities must stand exactly where the reference has them; no byte that the call does
 // not own may change; a second run must give the same bits (backward: with deterministic=1).
-// Long problems are checked on a sample of rows and keys that holds the first, the last and the
-// neighbours of tile edges. docs/numerics.md, docs/testing.md.
+// A backend that takes device memory runs on a mirror of all that memory, canaries and workspace
+// included (case/device_mirror.h). Long problems are checked on a sample of rows and keys that
+// holds the first, the last and the neighbours of tile edges. docs/numerics.md, docs/testing.md.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ class CaseVerifier {
   ~CaseVerifier();
   CaseVerifier(const CaseVerifier&) = delete;
   CaseVerifier& operator=(const CaseVerifier&) = delete;
-  Verdict verify(const std::string& backend);
+  // `farthest` forward: a backward Case is only run forward.
+  Verdict verify(const std::string& backend, Direction farthest = Direction::backward);
 
  private:
   struct Exact;

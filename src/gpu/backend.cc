@@ -104,6 +104,7 @@ class GpuPlan final : public BackendPlan {
 class GpuBackend final : public Backend {
  public:
   std::string_view name() const override { return "gpu"; }
+  DeviceType memory() const override { return DeviceType::cuda; }
   bool only_by_name() const override { return false; }
   std::vector<std::string> why_not(const Problem& problem) const override {
     if (problem.device.type != DeviceType::cuda) return {"the tensors are in host memory"};

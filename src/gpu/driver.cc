@@ -59,6 +59,8 @@ std::string read_driver(void* library, Driver& d) {
   reader.read(d.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
   reader.read(d.cuMemAlloc, "cuMemAlloc_v2");
   reader.read(d.cuMemFree, "cuMemFree_v2");
+  reader.read(d.cuMemAllocAsync, "cuMemAllocAsync");
+  reader.read(d.cuMemFreeAsync, "cuMemFreeAsync");
   reader.read(d.cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   reader.read(d.cuMemcpyDtoH, "cuMemcpyDtoH_v2");
   reader.read(d.cuMemsetD32, "cuMemsetD32_v2");

@@ -24,6 +24,7 @@ using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 
 inline constexpr CUresult kCudaSuccess = 0;
+inline constexpr CUresult kCudaOutOfMemory = 2;
 // CUdevice_attribute
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeL2Bytes = 38;
@@ -82,6 +83,8 @@ struct Driver {
                                      int interleave, int swizzle, int promotion, int fill);
   CUresult (*cuMemAlloc)(CUdeviceptr* pointer, size_t bytes);
   CUresult (*cuMemFree)(CUdeviceptr pointer);
+  CUresult (*cuMemAllocAsync)(CUdeviceptr* pointer, size_t bytes, CUstream stream);
+  CUresult (*cuMemFreeAsync)(CUdeviceptr pointer, CUstream stream);
   CUresult (*cuMemcpyHtoD)(CUdeviceptr to, const void* from, size_t bytes);
   CUresult (*cuMemcpyDtoH)(void* to, CUdeviceptr from, size_t bytes);
   CUresult (*cuMemsetD32)(CUdeviceptr to, unsigned value, size_t count);

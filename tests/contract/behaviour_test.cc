@@ -33,7 +33,7 @@ TEST(Determinism, AHundredRunsGiveTheSameBits) {
   for (const char* text : kRepeated) {
     for_each_target([&](const Target& target) {
       const int runs = repeats(target);
-      CaseTensors tensors(parse_case(std::string(text) + " dir=bwd deterministic=1"));
+      CaseTensors tensors = fitted_tensors(target, std::string(text) + " dir=bwd deterministic=1");
       run_case(tensors, target);
       const std::vector<std::byte> first = tensors.output_bytes();
       for (int run = 1; run < runs; ++run) {
@@ -49,7 +49,7 @@ TEST(Determinism, ForwardRepeatsWithoutAsking) {
   for (const char* text : kRepeated) {
     for_each_target([&](const Target& target) {
       const int runs = repeats(target);
-      CaseTensors tensors(parse_case(text));
+      CaseTensors tensors = fitted_tensors(target, text);
       run_case(tensors, target);
       const std::vector<std::byte> first = tensors.output_bytes();
       for (int run = 1; run < runs; ++run) {
@@ -67,7 +67,7 @@ TEST(Determinism, ThreadCountChangesNoBit) {
   for (const char* text : kRepeated) {
     for (const char* asked : {"", " deterministic=1"}) {
       for_each_target([&](const Target& target) {
-        if (target.backend == "reference") return;
+        if (target.backend == "reference" || target.on_device()) return;
         CaseTensors tensors(parse_case(std::string(text) + " dir=bwd" + asked));
         set_num_threads(1);
         run_case(tensors, target);
@@ -96,6 +96,7 @@ TEST(Threads, AnyNumberMatchesTheReference) {
 // An executor that runs the workers one after the other, last first.
 TEST(Threads, AForeignExecutorGivesTheSameBits) {
   for_each_target([](const Target& target) {
+    if (target.on_device()) return;  // runs no CPU work
     CaseTensors tensors(parse_case("b=2 hq=4 q=70 kv=131 d=16 dir=bwd mask=causal"));
     run_case(tensors, target);
     const std::vector<std::byte> first = tensors.output_bytes();
@@ -118,7 +119,8 @@ TEST(Threads, ConcurrentCallsOnDifferentTensors) {
     std::vector<std::unique_ptr<CaseTensors>> tensors;
     std::vector<std::vector<std::byte>> expected;
     for (int i = 0; i < kCallers; ++i) {
-      tensors.push_back(std::make_unique<CaseTensors>(parse_case(text + std::to_string(i))));
+      const Case c = target.fitted(parse_case(text + std::to_string(i)));
+      tensors.push_back(std::make_unique<CaseTensors>(c));
       run_case(*tensors.back(), target);
       expected.push_back(tensors.back()->output_bytes());
     }
@@ -129,6 +131,7 @@ TEST(Threads, ConcurrentCallsOnDifferentTensors) {
         own->poison_outputs();
         callers.emplace_back([&own, &target] {
           EXPECT_EQ(run_poisoned(Direction::forward, *own, target.backend), "");
+          if (!target.can_backward()) return;
           EXPECT_EQ(run_poisoned(Direction::backward, *own, target.backend), "");
         });
       }
@@ -157,6 +160,7 @@ TEST(Gradients, EverySubset) {
 // One plan serves any tensors of its shapes, with a workspace full of anything.
 TEST(Plans, AreReusable) {
   for_each_target([](const Target& target) {
+    if (target.on_device()) return;  // tests/gpu runs plans on device memory
     const ChosenIsa chosen(target);
     const std::string text = "hq=4 hkv=2 q=65 kv=90 d=16 dir=bwd mask=causal deterministic=1 seed=";
     CaseTensors first(parse_case(text + "1"));
@@ -183,6 +187,7 @@ TEST(Plans, AreReusable) {
 
 TEST(Plans, RefuseATooSmallWorkspaceBeforeAnythingIsWritten) {
   for_each_target([](const Target& target) {
+    if (target.on_device()) return;
     const ChosenIsa chosen(target);
     CaseTensors tensors(parse_case("hq=2 q=65 kv=90 d=16 dir=bwd"));
     const std::vector<std::byte> untouched = tensors.output_bytes();

@@ -10,7 +10,7 @@
 namespace tilewise::test {
 namespace {
 
-constexpr Arg kResults[] = {Arg::out, Arg::lse, Arg::d_q, Arg::d_k, Arg::d_v};
+constexpr std::initializer_list<Arg> kResults = {Arg::out, Arg::lse, Arg::d_q, Arg::d_k, Arg::d_v};
 
 TEST(Packed, LengthsFromBugReports) {
   expect_all_match_everywhere({
@@ -29,11 +29,11 @@ TEST(Packed, EqualLengthsGiveTheBitsOfADenseBatch) {
     const std::string rest =
         " hq=4 hkv=2 d=16 dir=bwd deterministic=1 dtype=bf16 " + std::string(options);
     for_each_target([&](const Target& target) {
-      CaseTensors dense(parse_case("b=3 q=37 kv=50" + rest));
-      CaseTensors packed(parse_case("qlens=37,37,37 kvlens=50,50,50" + rest));
+      CaseTensors dense = fitted_tensors(target, "b=3 q=37 kv=50" + rest);
+      CaseTensors packed = fitted_tensors(target, "qlens=37,37,37 kvlens=50,50,50" + rest);
       run_case(dense, target);
       run_case(packed, target);
-      for (const Arg arg : kResults) {
+      for (const Arg arg : given_of(dense, kResults)) {
         EXPECT_EQ(values_of(dense, arg), values_of(packed, arg)) << name_of(arg);
       }
     });
@@ -44,20 +44,21 @@ TEST(Packed, EqualLengthsGiveTheBitsOfADenseBatch) {
 TEST(Packed, CompanyChangesNoBit) {
   const std::string rest = " hq=4 hkv=2 d=16 dir=bwd deterministic=1 mask=causal";
   for_each_target([&](const Target& target) {
-    CaseTensors batch(parse_case("qlens=5,70,0,33 kvlens=9,66,4,33" + rest));
+    CaseTensors batch = fitted_tensors(target, "qlens=5,70,0,33 kvlens=9,66,4,33" + rest);
     run_case(batch, target);
-    const Case alone_text = parse_case("q=70 kv=66" + rest);
+    const Case alone_text = target.fitted(parse_case("q=70 kv=66" + rest));
     CaseTensors alone(alone_text);
-    for (const Arg arg : {Arg::q, Arg::k, Arg::v, Arg::d_out}) {
+    for (const Arg arg : given_of(alone, {Arg::q, Arg::k, Arg::v, Arg::d_out})) {
       set_values(alone, arg, [&](ElementIndex at) {
         at.sequence = 1;
         return case_value(alone_text, arg, at);
       });
     }
     run_case(alone, target);
-    for (const Arg arg : kResults) {
+    for (const Arg arg : given_of(alone, kResults)) {
       std::vector<double> second;  // sequence 1 of the batch
-      const Tensor& tensor = tensor_of(batch.backward(), arg);
+      const bool backward = batch.text().dir == Direction::backward;
+      const Tensor& tensor = tensor_of(backward ? batch.backward() : batch.forward(), arg);
       for_each_element(batch.text(), arg, tensor, [&](int64_t offset, const ElementIndex& at) {
         if (at.sequence == 1) {
           second.push_back(reference::read_element(tensor.data, tensor.dtype, offset));
@@ -71,12 +72,14 @@ TEST(Packed, CompanyChangesNoBit) {
 // max_q_len and max_kv_len are upper bounds; 0 stands for the totals.
 TEST(Packed, UpperBoundsDoNotChangeTheResult) {
   for_each_target([](const Target& target) {
-    CaseTensors tensors(
-        parse_case("hq=2 qlens=5,70,0,33 kvlens=9,66,4,33 d=16 mask=causal dir=bwd "
-                   "deterministic=1 layout=strided"));
+    CaseTensors tensors =
+        fitted_tensors(target,
+                       "hq=2 qlens=5,70,0,33 kvlens=9,66,4,33 d=16 mask=causal dir=bwd "
+                       "deterministic=1 layout=strided");
+    const std::vector<Arg> results = given_of(tensors, kResults);
     run_case(tensors, target);
     std::vector<std::vector<double>> plain;
-    for (const Arg arg : kResults) plain.push_back(values_of(tensors, arg));
+    for (const Arg arg : results) plain.push_back(values_of(tensors, arg));
     for (const int64_t bound : {0, 70, 71, 100}) {
       tensors.poison_outputs();
       Options options = tensors.options();
@@ -84,7 +87,7 @@ TEST(Packed, UpperBoundsDoNotChangeTheResult) {
       run_call(Direction::forward, tensors.forward(), options, target);
       run_call(Direction::backward, tensors.backward(), options, target);
       for (size_t i = 0; i < plain.size(); ++i) {
-        EXPECT_EQ(values_of(tensors, kResults[i]), plain[i]) << name_of(kResults[i]) << bound;
+        EXPECT_EQ(values_of(tensors, results[i]), plain[i]) << name_of(results[i]) << bound;
       }
     }
   });

@@ -31,6 +31,8 @@
   X(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled)           \
   X(cuMemAlloc, cuMemAlloc_v2)                                \
   X(cuMemFree, cuMemFree_v2)                                  \
+  X(cuMemAllocAsync, cuMemAllocAsync)                         \
+  X(cuMemFreeAsync, cuMemFreeAsync)                           \
   X(cuMemcpyHtoD, cuMemcpyHtoD_v2)                            \
   X(cuMemcpyDtoH, cuMemcpyDtoH_v2)                            \
   X(cuMemsetD32, cuMemsetD32_v2)                              \
@@ -106,6 +108,7 @@ TW_NVRTC_CALLS(TW_SAME)
 
 using namespace tilewise::gpu;
 static_assert(kCudaSuccess == CUDA_SUCCESS);
+static_assert(kCudaOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(kAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(kAttributeL2Bytes == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
 static_assert(kAttributeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);

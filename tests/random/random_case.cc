@@ -11,6 +11,7 @@ namespace {
 
 // Multiplications of one pass of the reference; keeps a Case to some milliseconds.
 constexpr int64_t kMostWork = 2000000;
+constexpr int64_t kMostKernelWork = 16000000;  // a GPU's tiles are larger
 
 class Draw {
  public:
@@ -176,6 +177,30 @@ void draw_direction(Draw& draw, Case& c) {
 }
 
 }  // namespace
+
+Case like_kernel(Case c, const Case& kernel) {
+  c.dtype = kernel.dtype;
+  c.d = kernel.d;
+  c.dv = kernel.dv;
+  c.softcap = kernel.softcap;
+  c.alibi = kernel.alibi;
+  c.sink = kernel.sink;
+  c.dropout = kernel.dropout;
+  c.lse = kernel.lse;
+  if (kernel.mask.left == -1) c.mask.left = -1;
+  if (kernel.mask.right == -1) c.mask.right = -1;
+  if (c.d != c.dv && c.layout == CaseLayout::packed_qkv) c.layout = CaseLayout::strided;
+  while (c.b * c.hq * c.q * c.kv * (c.d + c.dv) > kMostKernelWork) {
+    if (c.hq > c.hkv) {
+      c.hq = c.hkv;
+    } else if (c.hkv > 1) {
+      c.hq = c.hkv = 1;
+    } else {
+      break;
+    }
+  }
+  return c;
+}
 
 Case random_case(uint64_t seed, uint64_t number) {
   Draw draw(seed, number);

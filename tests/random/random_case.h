@@ -10,4 +10,7 @@ namespace tilewise::test {
 
 Case random_case(uint64_t seed, uint64_t number);
 
+// `c` with whatever a GPU kernel is compiled for taken from `kernel`: type, widths, options.
+Case like_kernel(Case c, const Case& kernel);
+
 }  // namespace tilewise::test
