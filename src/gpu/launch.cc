@@ -80,10 +80,17 @@ void set_scale(ForwardArgs& args, const ForwardProblem& p) {
   }
 }
 
+// Keys that some row of a plain problem sees lie before this one: those behind it, which may hold
+// NaN, are left outside the maps.
+int64_t visible_keys(const ForwardProblem& p) {
+  const semantics::Band band = semantics::make_band(p.mask, p.q_len, p.kv_len);
+  return band.keys_of_row(p.q_len - 1).end;
+}
+
 void set_maps(ForwardArgs& args, const ForwardProblem& p, const KernelSpec& spec,
               const ForwardViews& views) {
   const int64_t q_rows = p.packed ? p.total_q : p.q_len;
-  const int64_t kv_rows = p.packed ? p.total_kv : p.kv_len;
+  const int64_t kv_rows = p.packed ? p.total_kv : visible_keys(p);
   const bool has_keys = kv_rows > 0;
   // Without keys the loads of block 0 still need an address: the first 16 bytes of q, whose weights
   // are all zero and whose rows the epilogue clears.

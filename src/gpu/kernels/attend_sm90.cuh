@@ -55,8 +55,6 @@ struct Attend {
     issue_qk();
     wgmma_wait<0>();
     release_k();
-    rows.max[0] = rows.max[1] = kNoMaximum;
-    rows.reference[0] = rows.reference[1] = kNoMaximum;
     first_softmax();
     for (;;) {
       finish_store();
@@ -173,35 +171,20 @@ struct Attend {
     return more;
   }
 
-  // Softmax of an item's first block. The maximum of the previous item serves as reference when
-  // all sums come out in range; a hidden row or the first item fail that and take the true one. So
-  // does a row with one key, whose output must be that key's value bit for bit.
+  // Softmax of an item's first block, from the true maximum. Nothing comes over from the item
+  // before: which one that was is chance, and results must repeat bit for bit.
   TW_DEVICE void first_softmax() {
     const int n = item.end - 1;
-    bool exact = false;
     if (n >= item.free_end || (kSpec.bound_left && n < item.free_begin)) {
       shape_scores<true>(n);
-      exact = sees_one_key();
     } else {
       shape_scores<false>(n);
     }
-    float sum[2];
-    exponentiate<kElement>(s, p, rows, c, sum);
-    exact = __any_sync(kAllLanes, exact || too_large<kElement>(sum));
-    if (exact || !all_rows_alive<kElement>(sum)) {
-      rows.max[0] = rows.max[1] = kNoMaximum;
-      raise_maximum<kElement>(s, rows, 0, c);
-      raise_maximum<kElement>(s, rows, 1, c);
-      exponentiate<kElement>(s, p, rows, c, sum);
-    }
-    rows.sum[0] = sum[0];
-    rows.sum[1] = sum[1];
+    rows.max[0] = rows.max[1] = kNoMaximum;
+    raise_maximum<kElement>(s, rows, 0, c);
+    raise_maximum<kElement>(s, rows, 1, c);
+    exponentiate_exactly<kElement>(s, p, rows, c, rows.sum);
     drop(p, n);
-  }
-
-  TW_DEVICE bool sees_one_key() const {
-    const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item), item.kv_len);
-    return limits.end[0] - limits.begin[0] <= 1 || limits.end[1] - limits.begin[1] <= 1;
   }
 
   // Softcap, ALiBi and mask, in this order (contracts: Mathematics).
@@ -238,7 +221,7 @@ struct Attend {
     factor[1] = raise_maximum<kElement>(s, rows, 1, c);
     rows.sum[0] *= factor[0];
     rows.sum[1] *= factor[1];
-    exponentiate<kElement>(s, weights, rows, c, sum);
+    exponentiate_exactly<kElement>(s, weights, rows, c, sum);
   }
 
   TW_DEVICE void scale_o(const float (&factor)[2]) {
@@ -307,18 +290,21 @@ struct Attend {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       float sum = quad_sum(rows.sum[row]);
-      float reference = rows.reference[row];
+      float reference = fmaxf(rows.max[row] * c, kNoMaximum) - Headroom<kElement>::kLift;
       float factor = 1.0f;
+      bool only_sink = false;
       if constexpr (kSpec.sink) {
         const float sink = args.sink[done.head] * kLog2E;
         const float top = fmaxf(reference, sink);
         factor = exp2_approx(reference - top);
-        sum = sum * factor + exp2_approx(sink - top);
+        sum *= factor;
+        only_sink = sum == 0.0f;
+        sum += exp2_approx(sink - top);
         reference = top;
       }
       if constexpr (kSpec.dropout) factor *= args.dropout.keep_scale;
       scale_out[row] = factor * reciprocal_approx(sum);
-      lse[row] = (reference + log2_approx(sum)) * kLn2;
+      lse[row] = only_sink ? args.sink[done.head] : (reference + log2_approx(sum)) * kLn2;
       if (sum == 0.0f) scale_out[row] = 0.0f;
     }
     clear_empty_rows();

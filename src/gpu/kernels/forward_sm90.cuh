@@ -57,6 +57,15 @@ TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
   }
 }
 
+// Keys behind the last one that any row of the sequence sees are no more read than keys behind its
+// end: their weights are 0, but 0 * NaN is not. The host cuts the maps of plain tensors instead.
+template <KernelSpec kSpec>
+TW_DEVICE int visible_keys(const ForwardArgs& args, const Unit& unit) {
+  if constexpr (!kSpec.varlen || !kSpec.bound_right) return unit.kv_len;
+  const semantics::Band band = band_of<kSpec>(args, unit.q_len, unit.kv_len);
+  return static_cast<int>(band.keys_of_row(unit.q_len - 1).end);
+}
+
 // Warp 1.
 template <KernelSpec kSpec>
 TW_DEVICE void load_v(const ForwardArgs& args, Shared<kSpec>& shared) {
@@ -67,8 +76,9 @@ TW_DEVICE void load_v(const ForwardArgs& args, Shared<kSpec>& shared) {
   for (;;) {
     const Unit unit = read_unit(shared.slots, slot);
     if (unit.batch < 0) return;
-    const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
-    const int slab = slab_of<kSpec>(unit.batch * args.v_batch_step, unit.kv_start, unit.kv_len);
+    const int keys = visible_keys<kSpec>(args, unit);
+    const int row0 = row_origin<kSpec>(args.kv_limit, keys);
+    const int slab = slab_of<kSpec>(unit.batch * args.v_batch_step, unit.kv_start, keys);
     const int head = unit.head / args.heads_per_kv * args.v_head_step;
     for (int n = unit.end - 1; n >= unit.begin; --n) {
       if (lane_id() == 0) {

@@ -1,11 +1,12 @@
 // Softmax of one 64 x block_n score tile in registers, without a row maximum in the common case.
 //
-//   p = 2^(s c - reference), c = scale * log2(e)
+//   exact:  p = 2^((s - max) c + lift), c = scale * log2(e)      the first block, and "rescue"
+//   usual:  p = 2^(s c - reference), reference = max c - lift    one operation less
 //
-// The reference is a running maximum that may be stale: it only has to keep every partial sum of p
-// inside [kFloor, kCeiling]. A warp vote checks that; when it fails, the scores are still in
-// registers, so the true maximum is taken and p computed again ("rescue"). Floats are free of
-// scale, so the result is the usual online softmax up to rounding. docs/forward-sm90.md, "Softmax".
+// The maximum may be stale: it only has to keep every partial sum of p below kCeiling. A warp vote
+// checks that; when it fails, the scores are still in registers, so the true maximum is taken and p
+// computed again ("rescue"). Floats are free of scale, so the result is the usual online softmax up
+// to rounding. docs/forward-sm90.md, "Softmax".
 #pragma once
 
 #include "kernels/ptx.cuh"
@@ -20,29 +21,33 @@ constexpr float kLn2 = 0.69314718055994530942f;
 template <Element kElement>
 struct Headroom {
   static constexpr float kCeiling = 65536.0f;  // largest partial sum of one thread, row and block
-  static constexpr float kFloor = 1e-18f;      // some lane's partial sum in the first block
-  static constexpr float kLift = 0.0f;         // log2 of p at the reference
+  static constexpr float kLift = 0.0f;         // log2 of p at the maximum
 };
 template <>
 struct Headroom<Element::kFp16> {
   static constexpr float kCeiling = 32768.0f;
-  static constexpr float kFloor = 1.0f;
   static constexpr float kLift = 6.0f;
 };
 
 // The two rows of a thread: row = lane / 4 of its warp's 16, and row + 8.
 struct RowState {
-  float max[2];        // running maximum of the scores, possibly of an earlier item
-  float reference[2];  // max * c - lift
+  float max[2];        // running maximum of the scores, possibly stale
+  float reference[2];  // max * c - lift, or kNoMaximum: the next finite score is rescued
   float sum[2];        // this lane's share of the row sum
 };
 
-constexpr float kNoMaximum = -1e30f;
+constexpr float kNoMaximum = -3.4028234663852886e38f;
+
+// From here on the rounding of max * c shows beside that of a 16-bit weight, so such rows are
+// always rescued: equal scores get equal weights, however large they are.
+constexpr float kFarScore = 4096.0f;
 
 template <Element kElement>
 TW_DEVICE void set_maximum(RowState& rows, int row, float maximum, float c) {
   rows.max[row] = maximum;
-  rows.reference[row] = maximum * c - Headroom<kElement>::kLift;
+  const float product = maximum * c;
+  const bool is_near = fabsf(product) < kFarScore;
+  rows.reference[row] = is_near ? product - Headroom<kElement>::kLift : kNoMaximum;
 }
 
 // p = 2^(s c - reference), packed; sum = this lane's part of the row sums.
@@ -60,23 +65,26 @@ TW_DEVICE void exponentiate(const float (&s)[kCount], Uint32 (&p)[kCount / 2], c
   }
 }
 
+// The same from the true maximum; the largest weight is exactly 2^lift.
+template <Element kElement, int kCount>
+TW_DEVICE void exponentiate_exactly(const float (&s)[kCount], Uint32 (&p)[kCount / 2],
+                                    const RowState& rows, float c, float (&sum)[2]) {
+  constexpr float kLift = Headroom<kElement>::kLift;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const int row = i % 2;
+    const float low = exp2_approx(__fmaf_rn(s[2 * i] - rows.max[row], c, kLift));
+    const float high = exp2_approx(__fmaf_rn(s[2 * i + 1] - rows.max[row], c, kLift));
+    sum[row] = i < 2 ? low : sum[row] + low;
+    sum[row] += high;
+    p[i] = pack<kElement>(low, high);
+  }
+}
+
 template <Element kElement>
 TW_DEVICE bool too_large(const float (&sum)[2]) {
   constexpr float kCeiling = Headroom<kElement>::kCeiling;
   return !(sum[0] <= kCeiling) || !(sum[1] <= kCeiling);  // NaN counts as too large
-}
-
-// In both of the quad's rows, at least one lane holds a sum that is not lost.
-template <Element kElement>
-TW_DEVICE bool all_rows_alive(const float (&sum)[2]) {
-  constexpr float kFloor = Headroom<kElement>::kFloor;
-  Uint32 row0 = __ballot_sync(kAllLanes, sum[0] >= kFloor);
-  Uint32 row1 = __ballot_sync(kAllLanes, sum[1] >= kFloor);
-  row0 |= row0 >> 1;
-  row1 |= row1 >> 1;
-  row0 |= row0 >> 2;
-  row1 |= row1 >> 2;
-  return (row0 & row1 & 0x11111111u) == 0x11111111u;
 }
 
 // Raises the maximum of a row to that of the tile; returns what older sums must be multiplied by.
