@@ -99,6 +99,7 @@ HeadRule rule_of(const Problem& problem, const Tensors& tensors, const Sequence&
   rule.dropout = problem.dropout();
   rule.dropout_head = static_cast<uint64_t>(sequence_index * problem.q_heads + head);
   rule.keep_scale = 1.0 / (1.0 - problem.options.dropout);
+  rule.weight_floor = problem.dtype == DType::f16 ? kHalfWeightFloor : 0;
   rule.scale = problem.scale;
   rule.softcap = problem.options.softcap;
   const Tensor& slopes = tensors.alibi_slopes;
@@ -196,13 +197,17 @@ void attend_row(const HeadRule& rule, const double* query, const Matrix& keys_t,
   const auto value_dim = static_cast<size_t>(values.cols);
   row.out.assign(value_dim, 0.0);
   row.out_magnitude.assign(value_dim, 0.0);
+  double floor = 0;
+  for (const double p : row.p) floor = std::max(floor, p * rule.weight_floor);
   for (size_t j = 0; j < count; ++j) {
     const int64_t key = row.range.begin + static_cast<int64_t>(j);
-    const double weight = row.p[j] * rule.kept(i, key);
+    const double kept = rule.kept(i, key);
+    const double weight = row.p[j] * kept;
+    const double magnitude = std::max(row.p[j], floor) * kept;
     const double* value = values.row(key);
     for (size_t d = 0; d < value_dim; ++d) {
       row.out[d] += weight * value[d];
-      row.out_magnitude[d] += weight * std::fabs(value[d]);
+      row.out_magnitude[d] += magnitude * std::fabs(value[d]);
     }
   }
 }

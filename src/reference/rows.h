@@ -17,6 +17,10 @@ namespace tilewise::reference {
 // weights that stay below 2^-40 even if their score is off by this much do not count for G.
 constexpr double kScoreRoundings = 4.0;
 
+// fp16 weights lose bits below 2^-14. Kernels that store them so lift them by at least 2^6, so a
+// weight is wrong by 2^-31 of the largest, which is the roundoff 2^-11 of this share of it.
+constexpr double kHalfWeightFloor = 0x1p-20;
+
 struct Sequence {
   int64_t q_begin = 0;  // first row in a packed tensor; 0 for dense
   int64_t q_len = 0;
@@ -64,8 +68,9 @@ struct HeadRule {
   double scale = 1;
   double softcap = 0;
   double slope = 0;
-  double sink = 0;        // -inf = none
-  double score_unit = 0;  // head_dim + log2(kv_len + 1): roundings in one score, per unit of G
+  double sink = 0;          // -inf = none
+  double weight_floor = 0;  // of the largest weight: smaller ones are as wrong as this one
+  double score_unit = 0;    // head_dim + log2(kv_len + 1): roundings in one score, per unit of G
 
   // Weight of pair (i, j) under dropout: 0 or 1 / (1 - p).
   double kept(int64_t i, int64_t j) const {
@@ -104,7 +109,7 @@ struct Row {
   double p_sink = 0;         // exp(sink - lse)
   double amplification = 0;  // score_unit * max(1, G): relative error of a weight, in 2^-24
   std::vector<double> out;
-  std::vector<double> out_magnitude;  // A_d = sum_j p'_j |v_jd|
+  std::vector<double> out_magnitude;  // A_d = sum_j max(p'_j, floor) |v_jd|
   Products products;                  // q.k
 };
 // keys_t: [head_dim, kv_len]; values: [kv_len, value_dim]. Reuses row's memory.

@@ -99,6 +99,22 @@ TEST(ReferenceForward, SoftcapAndSinkByHand) {
   EXPECT_NEAR(result.lse.value[0], std::log(sum), 1e-15);
 }
 
+// Weights 1 and 2^-30: in fp16 the small one counts as 2^-20 in the bound, in no result.
+TEST(ReferenceForward, SmallHalfWeightsAreWrongByAShareOfTheLargest) {
+  for (const bool half : {true, false}) {
+    CaseTensors tensors(
+        parse_case(std::string("q=1 kv=2 d=1 scale=1 dtype=") + (half ? "fp16" : "bf16")),
+        Poison::off);
+    set_values(tensors, Arg::q, {1});
+    set_values(tensors, Arg::k, {0, -20.75});
+    set_values(tensors, Arg::v, {0, 1});
+    const reference::Result64 result = forward_of(tensors);
+    const double weight = std::exp(-20.75) / (1 + std::exp(-20.75));
+    EXPECT_NEAR(result.out.value[0], weight, 1e-14);
+    EXPECT_NEAR(result.out.low[0], half ? 0x1p-20 : weight, 1e-14);
+  }
+}
+
 TEST(ReferenceForward, DropoutScalesWhatItKeepsAndLeavesLse) {
   CaseTensors tensors(parse_case("q=3 kv=8 d=2 dv=8 data=zeros dropout=0.5 seed=9"), Poison::off);
   set_values(tensors, Arg::v,
