@@ -23,6 +23,7 @@ constexpr char kMagic[] = "TWKERNEL1\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr size_t kHeaderBytes = kMagicBytes + 16;
 constexpr char kSuffix[] = ".cubin";
+constexpr char kSourceSuffix[] = ".cu";
 
 uint64_t fnv1a(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325ull;
@@ -30,11 +31,11 @@ uint64_t fnv1a(const std::string& text) {
   return hash;
 }
 
-std::string file_name(const std::string& key) {
+std::string file_name(const std::string& key, const char* suffix = kSuffix) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string name;
   for (uint64_t hash = fnv1a(key), i = 0; i < 16; ++i, hash >>= 4) name += kDigits[hash & 15];
-  return name + kSuffix;
+  return name + suffix;
 }
 
 void append_u64(std::string& text, uint64_t value) {
@@ -130,7 +131,7 @@ std::string pack_directory() {
   return (slash == std::string::npos ? "." : library.substr(0, slash)) + "/tilewise-kernels";
 }
 
-KernelStore::KernelStore(const std::string& path, Access access) : access_(access) {
+KernelStore::KernelStore(const std::string& path, Access access) : path_(path), access_(access) {
   if (path.empty()) {
     why_closed_ = "no cache directory: TILEWISE_CACHE_DIR, XDG_CACHE_HOME and HOME are not set";
     return;
@@ -181,14 +182,22 @@ std::optional<std::string> KernelStore::read(const std::string& key) const {
 }
 
 bool KernelStore::write(const std::string& key, const std::string& code) const {
-  if (directory_ < 0 || access_ != Access::kReadWrite) return false;
   std::string text = kMagic;
   append_u64(text, key.size());
   append_u64(text, code.size());
   text += key + code;
   append_u64(text, fnv1a(text));
+  return write_file(file_name(key), text);
+}
+
+std::string KernelStore::write_source(const std::string& key, const std::string& source) const {
+  const std::string name = file_name(key, kSourceSuffix);
+  return write_file(name, source) ? path_ + "/" + name : "";
+}
+
+bool KernelStore::write_file(const std::string& name, const std::string& text) const {
+  if (directory_ < 0 || access_ != Access::kReadWrite) return false;
   static std::atomic<unsigned> count = 0;
-  const std::string name = file_name(key);
   const std::string temporary =
       name + "." + std::to_string(getpid()) + "." + std::to_string(count++) + ".new";
   bool written = false;
@@ -219,7 +228,9 @@ void KernelStore::trim(size_t max_bytes) const {
   while (const dirent* entry = readdir(listing)) {
     struct stat info {};
     const std::string name = entry->d_name;
-    if (!ends_with(name, kSuffix) && !ends_with(name, ".new")) continue;
+    const bool ours =
+        ends_with(name, kSuffix) || ends_with(name, kSourceSuffix) || ends_with(name, ".new");
+    if (!ours) continue;
     if (fstatat(directory_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     entries.push_back({name, info.st_mtim, static_cast<size_t>(info.st_size)});
     total += entries.back().bytes;

@@ -34,12 +34,17 @@ class KernelStore {
   std::optional<std::string> read(const std::string& key) const;
   // False when the file could not be written; the caller has its cubin all the same.
   bool write(const std::string& key, const std::string& code) const;
+  // Keeps the source of a kernel that did not compile, for whoever reports it. Its path, or "".
+  std::string write_source(const std::string& key, const std::string& source) const;
 
   static constexpr size_t kMaxBytes = size_t{256} << 20;
   // Removes the files that were used longest ago until the store is smaller than `max_bytes`.
   void trim(size_t max_bytes) const;
 
  private:
+  bool write_file(const std::string& name, const std::string& text) const;
+
+  std::string path_;
   int directory_ = -1;
   Access access_;
   std::string why_closed_;

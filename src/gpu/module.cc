@@ -187,8 +187,12 @@ Compiled compile(const KernelSpec& spec, std::string_view arch) {
   Compiled compiled;
   compiled.log = program.log();
   if (!compiles) {
-    throw Error(Status::internal,
-                "NVRTC could not compile a kernel:\n" + compiled.log + "\n" + stub);
+    const KernelStore cache(cache_directory(), KernelStore::Access::kReadWrite);
+    const std::string path = cache.write_source(pack_key(spec, arch), stub);
+    throw Error(Status::internal, "NVRTC could not compile a kernel; " +
+                                      (path.empty() ? "its source is\n" + stub
+                                                    : "the kernel's source is in " + path) +
+                                      "\n" + compiled.log);
   }
   compiled.cubin = program.cubin();
   return compiled;
