@@ -29,6 +29,7 @@ struct AllOptions {
   DemoOptions demo;
   ExplainOptions explain;
   ProfileOptions profile;
+  PrebuildOptions prebuild;
 };
 
 ProgressMode progress_mode(const std::string& word) {
@@ -99,6 +100,15 @@ void add_cases(CLI::App* verb, std::vector<std::string>& words, std::string& bac
   verb->add_option("--backend", backend, "Only this one: gpu, cpu, standard or reference");
 }
 
+void add_prebuild(CLI::App& app, AllOptions& all) {
+  PrebuildOptions& prebuild = all.prebuild;
+  CLI::App* verb = app.add_subcommand("prebuild", "Compile GPU kernels of Cases ahead of time");
+  verb->add_option("case", prebuild.words, "Case text")->required();
+  verb->add_option("--arch", prebuild.arch, "Architecture, such as sm_90a")->required();
+  verb->add_option("--pack", prebuild.pack, "Folder to fill (default: beside the program)");
+  add_shared(verb, all.shared, kPlain);
+}
+
 void add_explain(CLI::App& app, AllOptions& all) {
   ExplainOptions& explain = all.explain;
   CLI::App* verb = app.add_subcommand("explain", "What a Case costs, and why, without running it");
@@ -151,6 +161,7 @@ void add_verbs(CLI::App& app, AllOptions& all) {
   demo->add_option("--length", all.demo.length, "Rows of the long problem (default 16384)")
       ->check(CLI::Range(16, 1 << 20));
   add_shared(demo, all.shared, kThreads | kMarkdown);
+  add_prebuild(app, all);
   add_explain(app, all);
   add_profile(app, all);
 }
@@ -194,12 +205,13 @@ int run_verb(const std::string& verb, AllOptions& all) {
   set_case_file_reader(&read_recording);
   if (all.shared.threads > 0) set_num_threads(all.shared.threads);
   all.run.shared = all.check.shared = all.bench.shared = all.demo.shared = all.shared;
-  all.explain.shared = all.profile.shared = all.shared;
+  all.explain.shared = all.profile.shared = all.prebuild.shared = all.shared;
   if (verb == "run") return run(all.run);
   if (verb == "check") return check(all.check);
   if (verb == "bench") return bench(all.bench);
   if (verb == "support") return support(all.shared);
   if (verb == "doctor") return doctor(all.shared);
+  if (verb == "prebuild") return prebuild(all.prebuild);
   if (verb == "explain") return explain(all.explain);
   if (verb == "profile") return profile(all.profile);
   return demo(all.demo);

@@ -54,6 +54,14 @@ int bench(const BenchOptions& options);
 int support(const Shared& shared);
 int doctor(const Shared& shared);
 
+struct PrebuildOptions {
+  Shared shared;
+  std::vector<std::string> words;
+  std::string arch;  // "sm_90a"
+  std::string pack;  // "": beside the program
+};
+int prebuild(const PrebuildOptions& options);
+
 struct DemoOptions {
   Shared shared;
   std::string data;  // folder of the recorded tensors; "": looked for

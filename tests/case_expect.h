@@ -48,17 +48,6 @@ inline void run_call(Direction direction, const Tensors& tensors, Options option
   EXPECT_FALSE(workspace.overrun());
 }
 
-// Runs `call`; false when the target, which may, refuses it.
-inline bool accepts(const Target& target, const std::function<void()>& call) {
-  try {
-    call();
-    return true;
-  } catch (const Error& error) {
-    if (error.status() != Status::unsupported || !target.may_refuse()) throw;
-    return false;
-  }
-}
-
 // Judges tensors, which a test may have set by hand, on each target.
 inline void expect_tensors_match(CaseTensors& tensors) {
   CaseVerifier verifier(tensors);
@@ -140,7 +129,7 @@ inline void run_case(const CaseTensors& tensors, const Target& target) {
   }
 }
 
-// The tensors of a Case, or of the nearest one that the target is made for.
+// The tensors of a Case, or of the nearest one for the target's fastest kernels.
 inline CaseTensors fitted_tensors(const Target& target, std::string_view text) {
   return CaseTensors(target.fitted(parse_case(text)));
 }
@@ -156,12 +145,11 @@ inline std::vector<Arg> given_of(const CaseTensors& tensors, std::initializer_li
   return given;
 }
 
-// Calls body once for each target, until it is refused by one that may; failures inside carry its
-// name.
+// Calls body once for each target; failures inside carry its name.
 inline void for_each_target(const std::function<void(const Target&)>& body) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(target.name());
-    accepts(target, [&] { body(target); });
+    body(target);
   }
 }
 

@@ -23,22 +23,27 @@ struct Target {
   // The GPU has no backward kernel yet: there a backward Case is run forward only.
   Direction farthest() const { return on_device() ? Direction::forward : Direction::backward; }
   bool can_backward() const { return farthest() == Direction::backward; }
-  // Whose refusals are no failures: "standard" is there for comparison, "gpu" has no kernel for
-  // everything yet.
-  bool may_refuse() const { return backend == "standard" || on_device(); }
-  bool may_refuse(const Verdict& verdict) const { return may_refuse() && !verdict.supported; }
+  // The only refusal that is no failure: "standard" is there for comparison, not for everything.
+  bool may_refuse(const Verdict& verdict) const {
+    return backend == "standard" && !verdict.supported;
+  }
   std::string name() const { return isa.empty() ? backend : backend + "/" + isa; }
-  // The nearest Case that the target's kernels are made for: on a GPU bf16 for fp32, and rows of
-  // whole 16 bytes.
+  // The part of a Case that the target can run.
+  Case reachable(Case c) const {
+    if (can_backward()) return c;
+    c.dir = Direction::forward;
+    c.dlse = c.deterministic = false;
+    c.want.clear();
+    return c;
+  }
+  // The nearest Case that the fastest kernels of the target take: on a GPU bf16 for fp32, and rows
+  // of whole 16 bytes.
   Case fitted(Case c) const {
     if (!on_device()) return c;
     if (c.dtype == DType::f32) c.dtype = DType::bf16;
     c.d = (c.d + 7) / 8 * 8;
     c.dv = (c.dv + 7) / 8 * 8;
-    c.dir = Direction::forward;
-    c.dlse = c.deterministic = false;
-    c.want.clear();
-    return c;
+    return reachable(c);
   }
 };
 
@@ -94,7 +99,7 @@ inline const std::vector<Target>& judged_targets() {
   return list;
 }
 
-// A Case, and what else to run so that each target gets one that it is made for.
+// A Case, and what else to run so that each target gets one for its fastest kernels.
 inline std::vector<Case> variants_of(const Case& c) {
   std::vector<Case> variants = {c};
   for (const Target& target : targets()) {

@@ -5,9 +5,12 @@
 //   run       fills the launch struct and enqueues: no allocation, no synchronisation
 #include "backend.h"
 
+#include "cache.h"
 #include "driver.h"
+#include "error.h"
 #include "launch.h"
 #include "module.h"
+#include "prebuild.h"
 
 namespace tilewise {
 
@@ -123,6 +126,22 @@ class GpuBackend final : public Backend {
 };
 
 }  // namespace
+
+std::string prebuild_kernel(const Problem& problem, std::string_view arch,
+                            const std::string& pack) {
+  const DeviceFacts facts = gpu::facts_of_arch(arch);
+  const ForwardProblem forward = forward_problem(problem);
+  std::vector<std::string> reasons = gpu::why_not_forward(forward, facts);
+  if (!reasons.empty()) {
+    throw_unsupported("prebuild", "no kernel for " + std::string(arch) + " can do this",
+                      {{"gpu", std::move(reasons)}});
+  }
+  const gpu::KernelSpec spec = gpu::plan_forward(forward, facts).spec;
+  gpu::prebuild(spec, arch, pack);
+  return gpu::text_of(spec);
+}
+
+std::string own_pack() { return gpu::pack_directory(); }
 
 const Backend& gpu_backend() {
   static const GpuBackend backend;

@@ -176,6 +176,30 @@ DeviceFacts facts_of(CUdevice device) {
   return facts;
 }
 
+DeviceFacts facts_of_arch(std::string_view arch) {
+  struct Arch {
+    const char* name;
+    int major, minor;
+    int shared_kib;  // of a CTA: CUDA's table of compute capabilities
+  };
+  constexpr Arch kKnown[] = {{"sm_80", 8, 0, 163},  {"sm_86", 8, 6, 99},   {"sm_87", 8, 7, 163},
+                             {"sm_89", 8, 9, 99},   {"sm_90a", 9, 0, 227}, {"sm_100a", 10, 0, 227},
+                             {"sm_120a", 12, 0, 99}};
+  std::string known;
+  for (const Arch& one : kKnown) {
+    if (arch == one.name) {
+      DeviceFacts facts;
+      facts.major = one.major;
+      facts.minor = one.minor;
+      facts.shared_bytes = one.shared_kib << 10;
+      return facts;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  throw Error(Status::invalid_argument,
+              "prebuild: arch is \"" + std::string(arch) + "\", expected one of " + known);
+}
+
 void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
                  void* workspace, CUstream stream) {
   if (plan.grid == 0) return;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "driver.h"
@@ -56,6 +57,8 @@ struct DeviceFacts {
   int minor = 0;
 };
 DeviceFacts facts_of(CUdevice device);
+// Of an architecture such as "sm_90a", without a device. Throws Error for one not known.
+DeviceFacts facts_of_arch(std::string_view arch);
 
 struct ForwardPlan {
   ForwardProblem problem;

@@ -70,7 +70,7 @@ TEST(CommandLine, SaysWhatItIs) {
   const Outcome help = tilewise("--help");
   EXPECT_EQ(help.status, 0);
   for (const char* verb :
-       {"run", "check", "bench", "support", "doctor", "demo", "explain", "profile"}) {
+       {"run", "check", "bench", "support", "doctor", "demo", "prebuild", "explain", "profile"}) {
     EXPECT_TRUE(has(help.out, verb)) << verb;
   }
   EXPECT_EQ(tilewise("").status, 2);
@@ -86,7 +86,7 @@ TEST(CommandLine, AnswersMistakesInOneLine) {
       {"chek q=4", "tilewise: verb \"chek\" is not known, did you mean \"check\"?\n"},
       {"frobnicate",
        "tilewise: verb \"frobnicate\" is not known, expected run, check, bench, support, doctor, "
-       "demo, explain, profile\n"},
+       "demo, prebuild, explain, profile\n"},
       {"check --backnd cpu q=4",
        "tilewise: check: flag \"--backnd\" is not known, did you mean \"--backend\"?\n"},
       {"bench --zzzzzz=3 q=4",

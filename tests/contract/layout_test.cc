@@ -28,8 +28,7 @@ const Tensors& all_of(const CaseTensors& tensors) {
 }
 
 // Forward and backward with one argument replaced by a relaid copy; results in the usual place.
-// False when the target refuses the layout.
-bool run_with(CaseTensors& tensors, const Target& target, Arg arg,
+void run_with(CaseTensors& tensors, const Target& target, Arg arg,
               const std::array<int64_t, kMaxDims>& strides, int64_t offset) {
   tensors.poison_outputs();
   const Relaid moved(tensor_of(all_of(tensors), arg), strides, offset);
@@ -37,12 +36,9 @@ bool run_with(CaseTensors& tensors, const Target& target, Arg arg,
   Tensors backward_call = tensors.backward();
   tensor_of(backward_call, arg) = moved.view();
   if (tensor_of(forward_call, arg).given()) tensor_of(forward_call, arg) = moved.view();
-  const bool ran = accepts(target, [&] {
-    run_call(Direction::forward, forward_call, tensors.options(), target);
-    run_call(Direction::backward, backward_call, tensors.options(), target);
-  });
+  run_call(Direction::forward, forward_call, tensors.options(), target);
+  run_call(Direction::backward, backward_call, tensors.options(), target);
   if (is_output(arg)) moved.copy_back();
-  return ran;
 }
 
 class OneMoved : public ::testing::TestWithParam<const char*> {
@@ -57,7 +53,7 @@ class OneMoved : public ::testing::TestWithParam<const char*> {
 // Each argument alone in another order, with gaps and at odd alignments: the same bits.
 TEST_P(OneMoved, EveryArgumentAloneInAnotherLayout) {
   for_each_target([&](const Target& target) {
-    CaseTensors tensors = fitted_tensors(target, text());
+    CaseTensors tensors(target.reachable(parse_case(text())));
     run_case(tensors, target);
     const Results plain = results_of(tensors);
     for (const Arg arg : given_of(tensors, kMoved)) {
@@ -68,7 +64,7 @@ TEST_P(OneMoved, EveryArgumentAloneInAnotherLayout) {
               : std::vector<std::vector<size_t>>{{0, 1, 2}, {1, 0, 2}};
       for (const auto& order : orders) {
         for (const int64_t gap : {0, 1, 4, 13, 16}) {
-          if (!run_with(tensors, target, arg, nested_strides(tensor, order, gap), gap)) continue;
+          run_with(tensors, target, arg, nested_strides(tensor, order, gap), gap);
           ASSERT_EQ(results_of(tensors), plain) << name_of(arg) << " gap " << gap;
         }
       }
@@ -167,7 +163,9 @@ TEST(Layout, BroadcastInputs) {
 }
 
 TEST(Layout, EveryHeadWidth) {
-  for (int d = 1; d <= 256; ++d) {
+  // Of a GPU each width is a kernel to compile.
+  const bool only_gpu = targets().size() == 1 && targets()[0].on_device();
+  for (int d = 1; d <= 256; d += only_gpu ? 11 : 1) {
     const char* dtype = d % 3 == 0 ? "fp32" : d % 3 == 1 ? "bf16" : "fp16";
     expect_matches_reference("hq=2 hkv=1 q=5 kv=10 dir=bwd mask=causal d=" + std::to_string(d) +
                              " dtype=" + dtype);

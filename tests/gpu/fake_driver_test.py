@@ -23,11 +23,11 @@ class Bench:
         self.cache = tempfile.mkdtemp(prefix="tilewise-fake-")
         self.passed = self.failed = 0
 
-    def run(self, words, fakes="good", **environment):
+    def run(self, words, fakes="good", program=PROGRAM, **environment):
         folder = os.path.join(FAKES, fakes)
         env = {**os.environ, "TILEWISE_CACHE_DIR": self.cache, **environment}
         env["LD_LIBRARY_PATH"] = folder + ":" + env.get("LD_LIBRARY_PATH", "")
-        done = subprocess.run([PROGRAM] + words, env=env, capture_output=True, text=True)
+        done = subprocess.run([program] + words, env=env, capture_output=True, text=True)
         return done.stdout + done.stderr
 
     def expect(self, name, text, *parts):
@@ -87,12 +87,36 @@ def results(bench):
                  "\nbf16,gpu,1,0", "\nsliding window,gpu,1,0")
 
 
+def packs(bench):
+    """A kernel from a pack beside the program is taken before NVRTC is asked."""
+    folder = os.path.join(bench.cache, "own")
+    os.mkdir(folder)
+    program = shutil.copy(PROGRAM, folder)
+    text = bench.run(["prebuild", "--arch", "sm_90a", CASE, CASE + " mask=causal"], program=program)
+    bench.expect("prebuild", text, "qk_dim = 64", "bound_right = 1",
+                 "2 kernels for sm_90a in " + folder + "/tilewise-kernels")
+    fails = {"FAKE_NVRTC": "compile_fails", "program": program}
+    bench.expect("from the pack", bench.run(["check", CASE, "--backend", "gpu"], **fails),
+                 "was not written (")
+    bench.expect("not in the pack",
+                 bench.run(["check", CASE + " softcap=3", "--backend", "gpu"], **fails),
+                 "NVRTC could not compile a kernel")
+    bench.expect("unknown arch", bench.run(["prebuild", "--arch", "sm_70", CASE]),
+                 'prebuild: arch is "sm_70", expected one of sm_80, ')
+    bench.expect("no backward", bench.run(["prebuild", "--arch", "sm_80", CASE + " dir=bwd"]),
+                 "the GPU has no backward kernel yet")
+    bench.expect("closed pack",
+                 bench.run(["prebuild", "--arch", "sm_80", CASE, "--pack", "/dev/null/x"]),
+                 "prebuild: cannot write to /dev/null/x")
+
+
 def main():
     bench = Bench()
     try:
         results(bench)
         device_errors(bench)
         compiler_errors(bench)
+        packs(bench)
     finally:
         shutil.rmtree(bench.cache)
     print(f"{bench.passed} passed, {bench.failed} failed")

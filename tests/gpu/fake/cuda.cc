@@ -76,8 +76,9 @@ FAKE cuDeviceGetName(char* name, int length, int) {
   return 0;
 }
 FAKE cuDeviceGetAttribute(int* value, int attribute, int) {
-  constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75;
+  constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75, kSharedBytes = 97;
   *value = attribute == kMultiprocessors ? 132 : attribute == kL2Bytes ? 50 << 20 : 0;
+  if (attribute == kSharedBytes) *value = 232448;
   if (attribute == kMajor) *value = goes_wrong("ampere") ? 8 : 9;
   return 0;
 }
