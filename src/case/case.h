@@ -51,7 +51,8 @@ struct Case {
   bool operator==(const Case&) const = default;
 };
 
-// Throws Error(invalid_argument) that quotes the word; unknown keys get "did you mean".
+// Throws Error(invalid_argument) that quotes the word; unknown keys get "did you mean". Keys that
+// are reserved for later (docs/case.md) are Error(unsupported).
 Case parse_case(std::string_view text);
 std::string print_case(const Case& c);
 
