@@ -23,7 +23,7 @@ struct PanelMatrix {
 };
 
 // Forward reads one panel at a time, so its panels lie apart, as the weights of the tiled kernel do
-// (48 rows side by side leave no room in L1 for V: 58 instead of 76 GFLOP/s). Backward sums over
+// (48 rows side by side leave no room in L1 for V). Backward sums over
 // all rows of a tile, which therefore lie side by side.
 template <class S>
 TW_INLINE PanelMatrix panel_matrix(const Settings& settings, const StandardTile& tile,

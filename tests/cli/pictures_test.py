@@ -7,21 +7,13 @@ import subprocess
 import sys
 import tempfile
 
+from checks import check, finish
+
 PROGRAM = os.environ["TILEWISE_PROGRAM"]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PICTURES = ("roofline", "bytes", "time", "memory")
 # Folder of docs/pictures -> result file.
 DRAWN = {"cpu": "cpu-profile.json"}
-
-passed = failed = 0
-
-
-def check(what, holds, detail=""):
-    global passed, failed
-    passed += bool(holds)
-    failed += not holds
-    print(("ok   " if holds else "FAIL ") + what + (f": {detail}" if not holds else ""))
-
 
 def content(path):
     with open(path, "rb") as file:
@@ -69,8 +61,7 @@ def main():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text.replace(part, "" if part.endswith(",") else '"ms": "x", "y": ', 1))
             refuses(("--from", path), message)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return finish()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from checks import check, finish
+
 PROGRAM = os.environ["TILEWISE_PROGRAM"]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
                 None)
@@ -44,16 +46,6 @@ DRIVE = """<script>(() => {
     wide: document.documentElement.scrollWidth > innerWidth});
   document.body.append(node);
 })();</script>"""
-
-passed = failed = 0
-
-
-def check(what, holds, detail=""):
-    global passed, failed
-    passed += bool(holds)
-    failed += not holds
-    print(("ok   " if holds else "FAIL ") + what + (f": {detail}" if not holds else ""))
-
 
 class Cells(html.parser.HTMLParser):
     """(case, backend) -> {key: value} of the table of numbers."""
@@ -124,8 +116,7 @@ def main():
         else:
             for size in ("1200,900", "400,800"):
                 check_outcome(open_in_browser(folder, page, size))
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return finish()
 
 
 if __name__ == "__main__":
