@@ -20,12 +20,13 @@ namespace cpu {
 
 namespace {
 
-// Tiles as the tiled kernels take them.
+// Tiles as the tiled kernels take them, but twice as many rows in backward: here no other pass
+// shares the caches, and sums over more rows load and store d_k and d_v less often.
 constexpr int kForwardPanels = 8;
 constexpr int kForwardBlockKeys = 128;
-constexpr int kBackwardPanels = 4;
+constexpr int kBackwardPanels = 8;
 constexpr int kBackwardBlockKeys = 64;
-constexpr int64_t kRangeKeys = 512;  // of a task of d_k and d_v
+constexpr int64_t kRangeKeys = 256;  // of a task: its d_k and d_v stay in the second cache
 
 struct WorkerScratch {
   BackwardScratch arrays;
@@ -102,8 +103,6 @@ Matrices StandardPlan::cut_matrices(WorkspaceCutter& cutter) const {
 
 WorkerScratch StandardPlan::cut_worker(WorkspaceCutter& cutter) const {
   const int64_t rows = grid_.rows;
-  const int64_t head_row = padded(problem_.head_dim, kernels_);
-  const int64_t value_row = padded(problem_.value_dim, kernels_);
   WorkerScratch scratch;
   BackwardScratch& arrays = scratch.arrays;
   arrays.queries = cutter.take<float>(rows * problem_.head_dim);
@@ -115,11 +114,11 @@ WorkerScratch StandardPlan::cut_worker(WorkspaceCutter& cutter) const {
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);
   if (!backward()) return scratch;
-  arrays.query_rows = cutter.take<float>(rows * head_row);
-  arrays.d_out_rows = cutter.take<float>(rows * value_row);
+  arrays.query_rows = cutter.take<float>(rows * settings_.key_row);
+  arrays.d_out_rows = cutter.take<float>(rows * settings_.value_row);
   arrays.d_queries = cutter.take<float>(rows * problem_.head_dim);
-  if (wants(Arg::d_k)) scratch.d_k = cutter.take<float>(kRangeKeys * head_row);
-  if (wants(Arg::d_v)) scratch.d_v = cutter.take<float>(kRangeKeys * value_row);
+  if (wants(Arg::d_k)) scratch.d_k = cutter.take<float>(kRangeKeys * settings_.key_row);
+  if (wants(Arg::d_v)) scratch.d_v = cutter.take<float>(kRangeKeys * settings_.value_row);
   return scratch;
 }
 
@@ -309,8 +308,8 @@ void StandardRun::finish_d_q(const StandardTile& tile, const WorkerScratch&) con
 void StandardRun::attend_range(int64_t task, int worker) const {
   const WorkerScratch scratch = scratch_of(worker);
   const KeyTask keys = ranges_.task(task);
-  const int64_t head_row = padded(problem_.head_dim, kernels_);
-  const int64_t value_row = padded(problem_.value_dim, kernels_);
+  const int64_t head_row = plan_.settings_.key_row;
+  const int64_t value_row = plan_.settings_.value_row;
   if (scratch.d_k != nullptr) std::fill_n(scratch.d_k, kRangeKeys * head_row, 0.0f);
   if (scratch.d_v != nullptr) std::fill_n(scratch.d_v, kRangeKeys * value_row, 0.0f);
   const int64_t group = problem_.q_heads / problem_.kv_heads;
@@ -343,14 +342,14 @@ void StandardRun::write_range(const KeyTask& keys, const WorkerScratch& scratch)
   rows.element = plan_.settings_.element;
   if (scratch.d_k != nullptr) {
     rows.dim = static_cast<int>(problem_.head_dim);
-    rows.floats = {scratch.d_k, padded(problem_.head_dim, kernels_)};
+    rows.floats = {scratch.d_k, plan_.settings_.key_row};
     rows.factor = static_cast<float>(problem_.scale);
     rows.to = addresses_.kv_output(tensors_.d_k, keys.sequence, keys.kv_head, keys.begin);
     kernels_.write_rows(rows);
   }
   if (scratch.d_v != nullptr) {
     rows.dim = static_cast<int>(problem_.value_dim);
-    rows.floats = {scratch.d_v, padded(problem_.value_dim, kernels_)};
+    rows.floats = {scratch.d_v, plan_.settings_.value_row};
     rows.factor = 1;
     rows.to = addresses_.kv_output(tensors_.d_v, keys.sequence, keys.kv_head, keys.begin);
     kernels_.write_rows(rows);

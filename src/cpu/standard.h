@@ -53,14 +53,64 @@ void fill_standard_rules(const StandardTile& tile, int panel, const PanelKeys& k
   }
 }
 
-// Calls body(block) for every block of keys.
-template <class S, class Body>
-TW_INLINE void for_each_block(const Settings& settings, const StandardTile& tile,
-                              const BackwardScratch& scratch, int64_t begin, int64_t end,
-                              const Body& body) {
-  for (int64_t start = begin; start < end; start += settings.block_keys) {
-    const int64_t past = start + settings.block_keys < end ? start + settings.block_keys : end;
-    body(load_block<S>(settings, tile, start, past, scratch));
+TW_INLINE int64_t block_end(const Settings& settings, int64_t begin, int64_t end) {
+  return begin + settings.block_keys < end ? begin + settings.block_keys : end;
+}
+
+// Rows of a block as the strips that products walk down.
+template <class S>
+TW_INLINE Rows copied_strips(const Settings& settings, const Rows& from, int64_t count, int dim,
+                             float* scratch) {
+  const Rows strips = {scratch, S::kScoreRows, settings.block_keys * S::kScoreRows};
+  copy_strips<S>(settings.element, from, count, dim, strips);
+  return strips;
+}
+
+// The part of a matrix that the next product reads, brought into the second cache between the tiles
+// of this product: memory and arithmetic then work side by side, as they do in the tiled kernels,
+// whose weights never leave the first cache.
+struct Ahead {
+  const char* next = nullptr;
+  const char* end = nullptr;
+  int64_t step = 0;  // bytes between two tiles of the product
+
+  Ahead(const float* data, int64_t floats, int64_t steps)
+      : next(reinterpret_cast<const char*>(data)),
+        end(reinterpret_cast<const char*>(data + floats)),
+        step((floats * 4 / 64 / steps + 1) * 64) {}
+  TW_INLINE void fetch() {
+    for (const char* const stop = next + step; next < stop && next < end; next += 64) {
+      __builtin_prefetch(next, 0, 2);
+    }
+  }
+};
+
+// multiply() with something ahead.
+template <class S, Operand kA, int kRows, int kVectors>
+void multiply_add_ahead(Product product, int64_t rows, Ahead& ahead) {
+  const int64_t a_step = kA == Operand::rows ? kRows * product.a_stride : product.strip;
+  for (; rows > 0; rows -= kRows) {
+    ahead.fetch();
+    multiply<S, kA, Finish::add, kRows, kVectors>(product, rows < kRows ? rows : kRows);
+    product.a += a_step;
+    product.c += kRows * product.c_stride;
+  }
+}
+
+// multiply_add_wide() with something ahead.
+template <class S>
+void multiply_wide_ahead(Product product, int64_t rows, int64_t columns, Ahead& ahead) {
+  constexpr int kStep = S::kGradientVectors * S::kLanes;
+  for (; columns >= kStep; columns -= kStep) {
+    multiply_add_ahead<S, Operand::rows, S::kGradientRows, S::kGradientVectors>(product, rows,
+                                                                                ahead);
+    product.b += kStep;
+    product.c += kStep;
+  }
+  for (; columns > 0; columns -= S::kLanes) {
+    multiply_add_ahead<S, Operand::rows, S::kGradientRows, 1>(product, rows, ahead);
+    product.b += S::kLanes;
+    product.c += S::kLanes;
   }
 }
 
@@ -85,8 +135,12 @@ void standard_products(const Settings& settings, const StandardTile& tile,
                       tile.rows - first, settings.value_dim, 1.0f,
                       scratch.d_outs + int64_t{first} * settings.value_dim);
   }
-  for_each_block<S>(settings, tile, scratch, 0, tile.kv_len, [&](const Block& block) {
-    const int64_t count = block.end - block.begin;
+  Settings copied = settings;
+  if (tile.d_scores == nullptr) copied.copy_values = false;  // nothing here reads V
+  for (int64_t begin = 0; begin < tile.kv_len; begin += settings.block_keys) {
+    const int64_t end = block_end(settings, begin, tile.kv_len);
+    const Block block = load_block<S>(copied, tile, begin, end, scratch);
+    const int64_t count = end - begin;
     for (int panel = 0; panel < panels_of<S>(tile); ++panel) {
       const int64_t first = int64_t{panel} * kW;
       PanelMatrix scores = panel_matrix<S>(settings, tile, tile.scores, panel);
@@ -99,7 +153,7 @@ void standard_products(const Settings& settings, const StandardTile& tile,
       multiply_block<S>(block.values, count, scratch.d_outs + first * settings.value_dim,
                         settings.value_dim, d_scores);
     }
-  });
+  }
 }
 
 // Masks one vector of lanes and returns its maximum.
@@ -169,6 +223,45 @@ void standard_softmax(const Settings& settings, const StandardTile& tile) {
   }
 }
 
+// Whether some pair of the tile is invisible: its weight is 0, and 0 times NaN is not.
+template <class S>
+bool some_invisible(const StandardTile& tile) {
+  for (int p = 0; p < panels_of<S>(tile); ++p) {
+    if (!all_keys<S>(tile, p).full) return true;
+  }
+  return false;
+}
+
+// O += P V of a block of keys.
+template <class S>
+void add_out_block(const Settings& settings, const StandardTile& tile,
+                   const BackwardScratch& scratch, int64_t begin, int64_t end, bool some_hidden) {
+  constexpr int kW = kWidth<S>;
+  const int64_t count = end - begin;
+  const Rows values = copied_strips<S>(settings, rows_from(settings.element, tile.v, begin), count,
+                                       settings.value_dim, scratch.values);
+  const bool by_pairs = some_hidden && !all_finite<S>(values, count, settings.value_dim);
+  const int panels = panels_of<S>(tile);
+  for (int panel = 0; panel < panels; ++panel) {
+    const float* const weights = panel_matrix<S>(settings, tile, tile.scores, panel).at(begin, 0);
+    float* const out = scratch.d_outs + int64_t{panel} * settings.value_dim * kW;
+    if (by_pairs) {
+      add_visible_values(settings, tile, {begin, end, false}, {panel * kW, kW, kW}, weights, values,
+                         out);
+      continue;
+    }
+    const bool last = panel + 1 == panels;
+    const int64_t next = last ? end : begin;
+    const int64_t ahead_keys = (last ? block_end(settings, end, tile.kv_len) : end) - next;
+    Ahead ahead(panel_matrix<S>(settings, tile, tile.scores, last ? 0 : panel + 1).at(next, 0),
+                ahead_keys * kW, (settings.value_dim + S::kScoreRows - 1) / S::kScoreRows);
+    multiply_add_ahead<S, Operand::columns, S::kScoreRows, S::kScoreVectors>(
+        {static_cast<const float*>(values.data), values.stride, weights, kW, count, out, kW,
+         nullptr, values.strip},
+        settings.value_dim, ahead);
+  }
+}
+
 template <class S>
 void standard_out(const Settings& settings, const StandardTile& tile,
                   const BackwardScratch& scratch) {
@@ -179,24 +272,11 @@ void standard_out(const Settings& settings, const StandardTile& tile,
   for (int64_t i = 0; i < panels_of<S>(tile) * floats; i += S::kLanes) {
     S::store(scratch.d_outs + i, S::set1(0));
   }
-  for_each_block<S>(settings, tile, scratch, 0, tile.kv_len, [&](const Block& block) {
-    const int64_t count = block.end - block.begin;
-    const bool finite = all_finite<S>(block.values, count, settings.value_dim);
-    for (int first = 0; first < tile.rows; first += kW) {
-      const PanelMatrix matrix = panel_matrix<S>(settings, tile, tile.scores, first / kW);
-      const float* const weights = matrix.at(block.begin, 0);
-      float* const out = scratch.d_outs + first / kW * floats;
-      if (finite) {
-        multiply<S, Operand::columns, Finish::add, S::kScoreRows, S::kScoreVectors>(
-            {row_of(block.values, 0), block.values.stride, weights, matrix.stride, count, out, kW,
-             nullptr},
-            settings.value_dim);
-        continue;
-      }
-      add_visible_values(settings, tile, {block.begin, block.end, false},
-                         {first, kW, matrix.stride}, weights, block.values, out);
-    }
-  });
+  const bool some_hidden = some_invisible<S>(tile);
+  for (int64_t begin = 0; begin < tile.kv_len; begin += settings.block_keys) {
+    const int64_t end = block_end(settings, begin, tile.kv_len);
+    add_out_block<S>(settings, tile, scratch, begin, end, some_hidden);
+  }
   for (int first = 0; first < tile.rows; first += kW) {
     const int rows = tile.rows - first < kW ? tile.rows - first : kW;
     const Rows to = rows_from(settings.element, {tile.out.data, tile.out.stride}, first);
@@ -265,43 +345,42 @@ void standard_d_scores(const Settings& settings, const StandardTile& tile) {
   }
 }
 
-// Whether some pair of the block is invisible and some number would make NaN of a weight of 0.
-template <class S>
-bool needs_visible_only(const Settings& settings, const StandardTile& tile,
-                        const BackwardScratch& scratch, const Block& block) {
-  bool full = true;
-  for (int p = 0; p < panels_of<S>(tile); ++p) full = full && all_keys<S>(tile, p).full;
-  if (full) return false;
-  const int64_t count = block.end - block.begin;
-  return !(all_finite<S>({scratch.query_rows, whole_vectors<S>(settings.head_dim)}, tile.rows,
-                         settings.head_dim) &&
-           all_finite<S>({scratch.d_out_rows, whole_vectors<S>(settings.value_dim)}, tile.rows,
-                         settings.value_dim) &&
-           all_finite<S>(block.keys, count, settings.head_dim) &&
-           all_finite<S>(block.values, count, settings.value_dim));
+// The scratch of a block whose matrices are the slices of those in memory.
+TW_INLINE BackwardScratch slices_at(const BackwardScratch& scratch, const StandardTile& tile,
+                                    int64_t begin, int64_t stride) {
+  BackwardScratch slices = scratch;
+  slices.weights = tile.scores + begin * stride;
+  slices.d_scores = tile.d_scores + begin * stride;
+  return slices;
 }
 
-// Adds the gradients of keys [range_begin, range_end), from slices of the matrices.
+// dQ += dS^T K of a block of keys.
 template <class S>
-void standard_gradients(const Settings& settings, const StandardTile& tile,
-                        const BackwardScratch& scratch) {
-  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows,
-               whole_vectors<S>(settings.head_dim));
-  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows,
-               whole_vectors<S>(settings.value_dim));
-  for_each_block<S>(
-      settings, tile, scratch, tile.range_begin, tile.range_end, [&](const Block& block) {
-        BackwardScratch slices = scratch;
-        slices.weights = panel_matrix<S>(settings, tile, tile.scores, 0).at(block.begin, 0);
-        slices.d_scores = panel_matrix<S>(settings, tile, tile.d_scores, 0).at(block.begin, 0);
-        if (needs_visible_only<S>(settings, tile, scratch, block)) {
-          const int64_t row_strides[2] = {whole_vectors<S>(settings.head_dim),
-                                          whole_vectors<S>(settings.value_dim)};
-          add_visible_gradients(settings, tile, slices, block, kWidth<S>, row_strides);
-        } else {
-          add_gradients<S>(settings, tile, slices, block, {0, panels_of<S>(tile)});
-        }
-      });
+void add_d_q_block(const Settings& settings, const StandardTile& tile,
+                   const BackwardScratch& scratch, int64_t begin, int64_t end, bool some_hidden) {
+  constexpr int kW = kWidth<S>;
+  const int64_t stride = int64_t{settings.panels} * kW;
+  const int64_t count = end - begin;
+  const Rows from = rows_from(settings.element, tile.k, begin);
+  const Rows keys = copied_strips<S>(settings, from, count, settings.head_dim, scratch.keys);
+  if (some_hidden && !all_finite<S>(keys, count, settings.head_dim)) {
+    copy_rows<S>(settings.element, from, count, settings.head_dim, scratch.keys, settings.key_row);
+    const Block block = {begin, end, {scratch.keys, settings.key_row}, {}};
+    add_visible_gradients(settings, tile, slices_at(scratch, tile, begin, stride), block, kW,
+                          {settings.key_row, settings.value_row});
+    return;
+  }
+  const int panels = panels_of<S>(tile);
+  const int64_t tiles = panels * ((settings.head_dim + S::kScoreRows - 1) / S::kScoreRows);
+  Ahead ahead(tile.d_scores + end * stride, (block_end(settings, end, tile.kv_len) - end) * stride,
+              tiles);
+  for (int panel = 0; panel < panels; ++panel) {
+    multiply_add_ahead<S, Operand::columns, S::kScoreRows, S::kScoreVectors>(
+        {static_cast<const float*>(keys.data), keys.stride,
+         tile.d_scores + begin * stride + panel * kW, stride, count,
+         scratch.d_queries + int64_t{panel} * settings.head_dim * kW, kW, nullptr, keys.strip},
+        settings.head_dim, ahead);
+  }
 }
 
 template <class S>
@@ -309,14 +388,74 @@ void standard_d_q(const Settings& settings, const StandardTile& tile,
                   const BackwardScratch& scratch) {
   const int64_t floats = int64_t{panels_of<S>(tile)} * settings.head_dim * kWidth<S>;
   for (int64_t i = 0; i < floats; i += S::kLanes) S::store(scratch.d_queries + i, S::set1(0));
-  standard_gradients<S>(settings, tile, scratch);
+  const bool some_hidden = some_invisible<S>(tile);
+  for (int64_t begin = 0; begin < tile.kv_len; begin += settings.block_keys) {
+    add_d_q_block<S>(settings, tile, scratch, begin, block_end(settings, begin, tile.kv_len),
+                     some_hidden);
+  }
   add_d_q<S>(settings, tile, scratch);
 }
 
 template <class S>
+TW_INLINE Ahead ahead_of_wide(const float* next, int64_t floats, int64_t rows, int64_t columns) {
+  constexpr int kStep = S::kGradientVectors * S::kLanes;
+  return {next, floats,
+          (columns + kStep - 1) / kStep * ((rows + S::kGradientRows - 1) / S::kGradientRows)};
+}
+
+// dV += P^T dO and dK += dS^T Q of a block of keys.
+template <class S>
+void add_d_kv_block(const Settings& settings, const StandardTile& tile,
+                    const BackwardScratch& scratch, int64_t begin, int64_t end) {
+  const int64_t stride = int64_t{settings.panels} * kWidth<S>;
+  const int64_t count = end - begin;
+  const int64_t first = begin - tile.range_begin;
+  const float* const weights = tile.scores + begin * stride;
+  const float* const d_scores = tile.d_scores + begin * stride;
+  const int64_t next = (block_end(settings, end, tile.range_end) - end) * stride;
+  if (tile.d_v != nullptr) {
+    const bool both = tile.d_k != nullptr;
+    const int64_t columns = whole_vectors<S>(settings.value_dim);
+    Ahead ahead = ahead_of_wide<S>(both ? d_scores : weights + count * stride,
+                                   both ? count * stride : next, count, columns);
+    multiply_wide_ahead<S>({weights, stride, scratch.d_out_rows, settings.value_row, tile.rows,
+                            tile.d_v + first * settings.value_row, settings.value_row, nullptr},
+                           count, columns, ahead);
+  }
+  if (tile.d_k != nullptr) {
+    const int64_t columns = whole_vectors<S>(settings.head_dim);
+    const float* const then = tile.d_v != nullptr ? weights : d_scores;
+    Ahead ahead = ahead_of_wide<S>(then + count * stride, next, count, columns);
+    multiply_wide_ahead<S>({d_scores, stride, scratch.query_rows, settings.key_row, tile.rows,
+                            tile.d_k + first * settings.key_row, settings.key_row, nullptr},
+                           count, columns, ahead);
+  }
+}
+
+// Adds the gradients of keys [range_begin, range_end), from slices of the matrices.
+template <class S>
 void standard_d_kv(const Settings& settings, const StandardTile& tile,
                    const BackwardScratch& scratch) {
-  standard_gradients<S>(settings, tile, scratch);
+  const int64_t stride = int64_t{settings.panels} * kWidth<S>;
+  const Rows query_rows = {scratch.query_rows, settings.key_row};
+  const Rows d_out_rows = {scratch.d_out_rows, settings.value_row};
+  copy_rows<S>(settings.element, tile.q, tile.rows, settings.head_dim, scratch.query_rows,
+               settings.key_row);
+  copy_rows<S>(settings.element, tile.d_out, tile.rows, settings.value_dim, scratch.d_out_rows,
+               settings.value_row);
+  const bool by_pairs =
+      some_invisible<S>(tile) && !(all_finite<S>(query_rows, tile.rows, settings.head_dim) &&
+                                   all_finite<S>(d_out_rows, tile.rows, settings.value_dim));
+  for (int64_t begin = tile.range_begin; begin < tile.range_end; begin += settings.block_keys) {
+    const int64_t end = block_end(settings, begin, tile.range_end);
+    if (by_pairs) {
+      add_visible_gradients(settings, tile, slices_at(scratch, tile, begin, stride),
+                            {begin, end, {}, {}}, kWidth<S>,
+                            {settings.key_row, settings.value_row});
+    } else {
+      add_d_kv_block<S>(settings, tile, scratch, begin, end);
+    }
+  }
 }
 
 }  // namespace tilewise::cpu

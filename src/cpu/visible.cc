@@ -38,11 +38,12 @@ void add_visible_gradients(const Settings& settings, const BackwardTile& tile,
       const int64_t at = (j - block.begin) * stride + lane;
       const float weight = scratch.weights[at];
       const float d_score = scratch.d_scores[at];
-      const float* const key = row_of(block.keys, j - block.begin);
       const int64_t row = j - tile.range_begin;
-      for (int d = 0; d < settings.head_dim; ++d) {
-        if (tile.d_k != nullptr) tile.d_k[row * row_strides[0] + d] += d_score * query[d];
-        d_query[int64_t{d} * width] += d_score * key[d];
+      for (int d = 0; tile.d_k != nullptr && d < settings.head_dim; ++d) {
+        tile.d_k[row * row_strides[0] + d] += d_score * query[d];
+      }
+      for (int d = 0; tile.d_q.data != nullptr && d < settings.head_dim; ++d) {
+        d_query[int64_t{d} * width] += d_score * row_of(block.keys, j - block.begin)[d];
       }
       for (int d = 0; tile.d_v != nullptr && d < settings.value_dim; ++d) {
         tile.d_v[row * row_strides[1] + d] += weight * d_out[d];
