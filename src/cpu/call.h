@@ -199,8 +199,9 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
-extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx2Kernels;  // this and the next two: on x86-64
 extern const Kernels kAvx512Kernels;
 extern const TileKernels kAmxTiles;  // beside kAvx512Kernels
+extern const Kernels kNeonKernels;   // on AArch64
 
 }  // namespace tilewise::cpu

@@ -1,5 +1,5 @@
-// The compiler's cpuid support asks xgetbv too: a set counts only if the system saves its
-// registers.
+// On x86-64 the compiler's cpuid support asks xgetbv too: a set counts only if the system saves its
+// registers. AArch64 always has NEON.
 #include "cpu/isa.h"
 
 #if defined(__x86_64__)
@@ -15,7 +15,8 @@ namespace tilewise::cpu {
 namespace {
 
 struct Candidate {
-  const Kernels* kernels;
+  std::string name;
+  const Kernels* kernels;  // null: not compiled for this kind of processor
   bool available;
 };
 
@@ -73,11 +74,18 @@ const std::vector<Candidate>& candidates() {
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vl");
     const bool amx = avx512 && __builtin_cpu_supports("avx512bf16") && has_amx();
-    sets.push_back({&amx_kernels(), amx});
-    sets.push_back({&kAvx512Kernels, avx512});
-    sets.push_back({&kAvx2Kernels, avx2});
+    sets.push_back({"amx", &amx_kernels(), amx});
+    sets.push_back({"avx512", &kAvx512Kernels, avx512});
+    sets.push_back({"avx2", &kAvx2Kernels, avx2});
+#else
+    for (const char* name : {"amx", "avx512", "avx2"}) sets.push_back({name, nullptr, false});
 #endif
-    sets.push_back({&kScalarKernels, true});
+#if defined(__aarch64__)
+    sets.push_back({"neon", &kNeonKernels, true});
+#else
+    sets.push_back({"neon", nullptr, false});
+#endif
+    sets.push_back({"scalar", &kScalarKernels, true});
     return sets;
   }();
   return list;
@@ -95,7 +103,7 @@ const std::vector<std::string>& available_isas() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
     for (const Candidate& candidate : candidates()) {
-      if (candidate.available) list.emplace_back(candidate.kernels->name);
+      if (candidate.available) list.push_back(candidate.name);
     }
     return list;
   }();
@@ -106,7 +114,7 @@ const Kernels* choose_kernels(std::string& why_not) {
   const char* const wanted = std::getenv("TILEWISE_ISA");
   const bool any = wanted == nullptr || *wanted == '\0';
   for (const Candidate& candidate : candidates()) {
-    if (any ? candidate.available : candidate.kernels->name == std::string(wanted)) {
+    if (any ? candidate.available : candidate.name == wanted) {
       if (candidate.available) return candidate.kernels;
       why_not = std::string("TILEWISE_ISA is ") + wanted +
                 ", which this machine cannot run (it has " + joined(available_isas()) + ")";
@@ -114,7 +122,7 @@ const Kernels* choose_kernels(std::string& why_not) {
     }
   }
   why_not = std::string("TILEWISE_ISA is ") + (any ? "" : wanted) +
-            ", expected scalar, avx2, avx512 or amx";
+            ", expected scalar, neon, avx2, avx512 or amx";
   return nullptr;
 }
 

@@ -8,7 +8,8 @@
 
 namespace tilewise::cpu {
 
-// Names of the sets this machine can run, best first: "amx", "avx512", "avx2", "scalar".
+// Names of the sets this machine can run, best first: "amx", "avx512", "avx2", "neon",
+// "scalar".
 const std::vector<std::string>& available_isas();
 
 // The kernels to use, or null with the reason in `why_not`. Reads TILEWISE_ISA each time.

@@ -1,4 +1,5 @@
-// Forward of bf16 on AMX tiles. Compiler options: flags.cmake.
+// Forward of bf16 on AMX tiles. Compiler options: flags.cmake. Empty but on x86-64.
+#if defined(__x86_64__)
 #include "cpu/simd_avx512.h"
 #include "cpu/tile_forward.h"
 
@@ -9,3 +10,4 @@ constinit const TileKernels kAmxTiles = {kTileRows, 32, Avx512Tiles::kLanes,
                                          &forward_on_tiles<Avx512Tiles, AmxWords>};
 
 }  // namespace tilewise::cpu
+#endif

@@ -1,4 +1,5 @@
-// The kernels for AVX-512 F, BW, DQ, VL. Compiler options: flags.cmake.
+// The kernels for AVX-512 F, BW, DQ, VL. Compiler options: flags.cmake. Empty but on x86-64.
+#if defined(__x86_64__)
 #include "cpu/isa_unit.h"
 #include "cpu/simd_avx512.h"
 
@@ -7,3 +8,4 @@ namespace tilewise::cpu {
 constinit const Kernels kAvx512Kernels = kernels_of<Avx512, Avx512Narrow>("avx512");
 
 }  // namespace tilewise::cpu
+#endif

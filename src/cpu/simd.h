@@ -1,5 +1,6 @@
 // The thin SIMD layer: what a vector type must offer to the kernels. One struct for each
-// instruction set (simd_scalar.h, simd_avx2.h, simd_avx512.h), all static, always inlined:
+// instruction set (simd_scalar.h, simd_avx2.h, simd_avx512.h, simd_neon.h), all static, always
+// inlined:
 //
 //   kLanes, Vector, Mask                  floats of one vector
 //   kScoreRows, kScoreVectors             micro-kernel shape of products with queries in lanes

@@ -29,7 +29,7 @@ TEST(Isa, UnknownNamesAreRefused) {
   std::string why_not;
   EXPECT_EQ(choose_kernels(why_not), nullptr);
   EXPECT_NE(why_not.find("TILEWISE_ISA is avx9000"), std::string::npos);
-  EXPECT_NE(why_not.find("expected scalar, avx2, avx512 or amx"), std::string::npos);
+  EXPECT_NE(why_not.find("expected scalar, neon, avx2, avx512 or amx"), std::string::npos);
   Tensors tensors;
   tensors.q = Tensor::bshd(nullptr, DType::f32, 1, 2, 1, 4);
   tensors.k = tensors.v = tensors.out = tensors.q;
@@ -40,7 +40,7 @@ TEST(Isa, UnknownNamesAreRefused) {
 
 TEST(Isa, SetsThisMachineLacksAreRefused) {
   const auto& names = available_isas();
-  for (const char* name : {"avx2", "avx512", "amx"}) {
+  for (const char* name : {"neon", "avx2", "avx512", "amx"}) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const test::ChosenIsa chosen({"cpu", name});
     std::string why_not;
