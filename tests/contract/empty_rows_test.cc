@@ -168,6 +168,30 @@ TEST(OneKey, OfConstant133120IsExact) {
   });
 }
 
+// A score of -inf masks its key: without another one the row is empty.
+TEST(OneKey, OfScoreMinusInfinityIsMasked) {
+  for_each_target([](const Target& target) {
+    CaseTensors tensors = fitted_tensors(target, "hq=2 q=3 kv=1 d=8");
+    set_values(tensors, Arg::q, [](const ElementIndex&) { return 1.0; });
+    set_values(tensors, Arg::k, [](const ElementIndex&) { return -INFINITY; });
+    run_case(tensors, target);
+    EXPECT_EQ(values_of(tensors, Arg::out), std::vector<double>(48, 0.0));
+    EXPECT_EQ(values_of(tensors, Arg::lse), std::vector<double>(6, -INFINITY));
+  });
+}
+
+// Backward too: with all scores -inf, no weight and no gradient of v.
+TEST(EmptyRows, OfScoresMinusInfinityGiveNoGradientOfV) {
+  for_each_target([](const Target& target) {
+    if (!target.can_backward()) return;
+    CaseTensors tensors = fitted_tensors(target, "hq=2 q=3 kv=5 d=8 dir=bwd");
+    set_values(tensors, Arg::q, [](const ElementIndex&) { return 1.0; });
+    set_values(tensors, Arg::k, [](const ElementIndex&) { return -INFINITY; });
+    run_case(tensors, target);
+    EXPECT_EQ(values_of(tensors, Arg::d_v), std::vector<double>(80, 0.0));
+  });
+}
+
 // n identical keys of any size: the average of v, and LSE grows by log n.
 TEST(OneKey, IdenticalKeysAverage) {
   for (const double size : {0.0, 1.0, 300.0, 60000.0}) {

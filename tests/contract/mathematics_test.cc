@@ -181,6 +181,8 @@ TEST(Mathematics, DropoutLeavesLseAlone) {
 TEST(Mathematics, LseGradient) {
   expect_all_match({"hq=2 q=40 kv=70 d=8 dir=bwd dlse=1",
                     "hq=2 q=70 kv=40 d=8 dir=bwd dlse=1 mask=causal sink=1",
+                    "hq=2 q=40 kv=1 d=8 dir=bwd dlse=1",  // rows with one key
+                    "hq=2 q=40 kv=40 d=8 dir=bwd dlse=1 mask=causal",
                     "hq=2 qlens=20,0,7 kvlens=31,4,0 d=8 dir=bwd dlse=1 sink=1 dtype=bf16",
                     "hq=2 q=40 kv=70 d=8 dir=bwd dlse=1 softcap=2 dropout=0.2 alibi=1"});
 }
