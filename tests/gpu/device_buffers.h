@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "driver.h"
+#include "element.h"
 #include "forward_case.h"
 #include "launch.h"
 
@@ -24,14 +25,13 @@ inline uint32_t to_bits(float x, Element element) {
     u += 0x7fff + ((u >> 16) & 1);
     return u >> 16;
   }
-  const _Float16 half = static_cast<_Float16>(x);
-  return std::bit_cast<uint16_t>(half);
+  return f16_from_float(x);
 }
 
 inline float from_bits(uint32_t bits, Element element) {
   if (element == Element::kFp32) return std::bit_cast<float>(bits);
   if (element == Element::kBf16) return std::bit_cast<float>(bits << 16);
-  return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+  return float_from_f16(static_cast<uint16_t>(bits));
 }
 
 inline uint32_t poison(Element element) {
