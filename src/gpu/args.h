@@ -22,6 +22,22 @@ struct RowSource {
   int aligned;  // 1: data and strides are multiples of 16 bytes
 };
 
+// cap * tanh(y) = y (term[0] + term[1] y^2 + ... + term[4] y^8) for |y| <= kSmallSoftcap, with a
+// relative error of 7e-8 (minimax) and 1.7e-7 in float.
+constexpr float kSmallSoftcap = 0.6f;
+struct SoftcapTerms {
+  float cap;
+  float term[5];
+};
+
+// Hands out units in a dynamic schedule. It lies in the caller's workspace, which nobody clears: a
+// memset would be a second node in front of every kernel. It belongs to a launch when it carries
+// the launch's number; the first CTA to come writes that, the last one to go takes it away.
+struct alignas(16) UnitCounter {
+  unsigned next;
+  unsigned launch[3];  // never the same twice in a process, and never 0
+};
+
 // Rows of a tensor are addressed by two TMA coordinates, (row, slab). Plain tensors: row inside
 // the sequence, slab = batch. Packed tensors: row = limit - length + i, slab = start + length,
 // so that rows past the end of a sequence fall outside the map (docs/forward-sm90.md, "Packed").
@@ -41,7 +57,8 @@ struct ForwardArgs {
   long long lse_head;    // elements between heads
   const int* q_starts;   // packed: cu_seqlens of q, [batch + 1]
   const int* kv_starts;  // packed: cu_seqlens of k and v, [batch + 1]
-  unsigned* counter;     // dynamic schedule: next unit to hand out, zero before the launch
+  UnitCounter* counter;  // dynamic schedule
+  unsigned launch[3];    // this launch's number
 
   const float* slopes;     // ALiBi slopes [q_heads] or [batch, q_heads]
   long long slopes_batch;  // elements between batches, 0 when shared
@@ -50,8 +67,8 @@ struct ForwardArgs {
   semantics::MaskRule mask;
 
   float scale_log2;   // scale * log2(e); log2(e) when softcap or ALiBi scale the scores first
-  float score_scale;  // softcap: 2 * scale / cap * log2(e); ALiBi without softcap: scale
-  float softcap;      // cap
+  float score_scale;  // softcap: scale / cap; ALiBi without softcap: scale
+  SoftcapTerms softcap_terms;
 
   int batch;
   int q_heads;

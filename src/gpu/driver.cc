@@ -64,7 +64,6 @@ std::string read_driver(void* library, Driver& d) {
   reader.read(d.cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   reader.read(d.cuMemcpyDtoH, "cuMemcpyDtoH_v2");
   reader.read(d.cuMemsetD32, "cuMemsetD32_v2");
-  reader.read(d.cuMemsetD32Async, "cuMemsetD32Async");
   reader.read(d.cuStreamCreate, "cuStreamCreate");
   reader.read(d.cuStreamDestroy, "cuStreamDestroy_v2");
   reader.read(d.cuStreamSynchronize, "cuStreamSynchronize");

@@ -88,7 +88,6 @@ struct Driver {
   CUresult (*cuMemcpyHtoD)(CUdeviceptr to, const void* from, size_t bytes);
   CUresult (*cuMemcpyDtoH)(void* to, CUdeviceptr from, size_t bytes);
   CUresult (*cuMemsetD32)(CUdeviceptr to, unsigned value, size_t count);
-  CUresult (*cuMemsetD32Async)(CUdeviceptr to, unsigned value, size_t count, CUstream stream);
   CUresult (*cuStreamCreate)(CUstream* stream, unsigned flags);
   CUresult (*cuStreamDestroy)(CUstream stream);
   CUresult (*cuStreamSynchronize)(CUstream stream);

@@ -1,9 +1,11 @@
 // One launch of a forward kernel: kernel arguments, tensor maps for forward_sm90 (plain and
-// packed), the unit counter's memset, the launch itself. Packed maps are explained in
+// packed), the launch itself. Packed maps are explained in
 // docs/forward-sm90.md.
 #include "launch.h"
 
 #include <algorithm>
+#include <atomic>
+#include <random>
 
 #include "args.h"
 #include "shape.h"
@@ -13,6 +15,9 @@ namespace tilewise::gpu {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
+// tanh(y) / y in powers of y^2, least relative error on |y| <= kSmallSoftcap.
+constexpr double kTanhTerms[] = {0x1.fffffd8bce18ep-1, -0x1.5552a690e3a23p-2, 0x1.1097a4995dda1p-3,
+                                 -0x1.aad0b7c62a86bp-5, 0x1.fb1943dfbc18ap-7};
 
 // One tensor as TMA sees it: (column, row, head, slab).
 struct Rows {
@@ -72,8 +77,11 @@ void set_scale(ForwardArgs& args, const ForwardProblem& p) {
   args.scale_log2 = static_cast<float>(p.scale * kLog2E);
   if (p.softcap > 0) {
     args.scale_log2 = static_cast<float>(kLog2E);
-    args.score_scale = static_cast<float>(2 * p.scale / p.softcap * kLog2E);
-    args.softcap = static_cast<float>(p.softcap);
+    args.score_scale = static_cast<float>(p.scale / p.softcap);
+    args.softcap_terms.cap = static_cast<float>(p.softcap);
+    for (int i = 0; i < 5; ++i) {
+      args.softcap_terms.term[i] = static_cast<float>(p.softcap * kTanhTerms[i]);
+    }
   } else if (p.alibi) {
     args.scale_log2 = static_cast<float>(kLog2E);
     args.score_scale = static_cast<float>(p.scale);
@@ -127,6 +135,19 @@ RowSource rows_of(const void* data, const Strides& s, Element element, int64_t c
   return {const_cast<void*>(data), s.batch, s.row, s.head, static_cast<int>(columns), aligned};
 }
 
+// 96 bits that no earlier launch has left in a workspace: a serial number behind random bits, since
+// memory may still hold what another library, or a copy of this one, wrote there.
+void number_launch(ForwardArgs& args) {
+  static const uint64_t random = [] {
+    std::random_device device;
+    return uint64_t{device()} << 32 | device() | 1;
+  }();
+  static std::atomic<uint32_t> serial{0};
+  args.launch[0] = serial.fetch_add(1, std::memory_order_relaxed);
+  args.launch[1] = static_cast<uint32_t>(random);
+  args.launch[2] = static_cast<uint32_t>(random >> 32);
+}
+
 ForwardArgs make_args(const ForwardPlan& plan, const ForwardViews& views, void* workspace) {
   const ForwardProblem& p = plan.problem;
   ForwardArgs args{};
@@ -141,7 +162,8 @@ ForwardArgs make_args(const ForwardPlan& plan, const ForwardViews& views, void* 
   args.lse_head = views.lse_head;
   args.q_starts = views.q_starts;
   args.kv_starts = views.kv_starts;
-  args.counter = static_cast<unsigned*>(workspace);
+  args.counter = static_cast<UnitCounter*>(workspace);
+  number_launch(args);
   args.slopes = views.slopes;
   args.slopes_batch = views.slopes_batch;
   args.sink = views.sink;
@@ -212,10 +234,6 @@ void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardVie
   const ScopedDevice device(plan.device);
   const Driver& d = driver();
   ForwardArgs args = make_args(plan, views, workspace);
-  if (plan.spec.schedule == Schedule::kDynamic) {
-    check_cuda(d.cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(workspace), 0, 1, stream),
-               "cuMemsetD32Async");
-  }
   void* parameters[] = {&args};
   check_cuda(
       d.cuLaunchKernel(kernel.function(), static_cast<unsigned>(plan.grid), 1, 1,

@@ -104,7 +104,7 @@ ForwardPlan plan_with_spec(const ForwardProblem& problem, const DeviceFacts& fac
 constexpr size_t kForwardWorkspaceBytes = 64;  // the unit counter
 
 // Enqueues the plan on its device, whichever is current. The workspace is device memory of
-// kForwardWorkspaceBytes; it is cleared by the launch itself. Throws Error before anything is
+// kForwardWorkspaceBytes, of any content. Throws Error before anything is
 // enqueued when forward_sm90 was planned and a pointer is not aligned to 16 bytes.
 void run_forward(const ForwardPlan& plan, const Kernel& kernel, const ForwardViews& views,
                  void* workspace, CUstream stream);

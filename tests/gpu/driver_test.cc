@@ -36,7 +36,6 @@
   X(cuMemcpyHtoD, cuMemcpyHtoD_v2)                            \
   X(cuMemcpyDtoH, cuMemcpyDtoH_v2)                            \
   X(cuMemsetD32, cuMemsetD32_v2)                              \
-  X(cuMemsetD32Async, cuMemsetD32Async)                       \
   X(cuStreamCreate, cuStreamCreate)                           \
   X(cuStreamDestroy, cuStreamDestroy_v2)                      \
   X(cuStreamSynchronize, cuStreamSynchronize)                 \

@@ -76,26 +76,15 @@ struct Attend {
   }
 
   TW_DEVICE void walk_blocks() {
-    int n = item.end - 2;
-    if constexpr (kSpec.bound_right) {
-      for (; n >= max_of(item.free_end, item.begin); --n) step<true>(n);
-    }
-    for (; n >= max_of(item.free_begin, item.begin); --n) step<false>(n);
-    if constexpr (kSpec.bound_left) {
-      for (; n >= item.begin; --n) step<true>(n);
-    }
-  }
-
-  template <bool kMasked>
-  TW_DEVICE void step(int n) {
-    if constexpr (kSpec.order == LoopOrder::kOverlapped) {
-      step_overlapped<kMasked>(n);
-    } else {
-      step_sequential<kMasked>(n);
+    for (int n = item.end - 2; n >= item.begin; --n) {
+      if constexpr (kSpec.order == LoopOrder::kOverlapped) {
+        step_overlapped(n);
+      } else {
+        step_sequential(n);
+      }
     }
   }
 
-  template <bool kMasked>
   TW_DEVICE void step_overlapped(int n) {
     wait(shared.k_full[at_k.stage], at_k.phase);
     issue_qk();
@@ -103,7 +92,7 @@ struct Attend {
     issue_pv();
     wgmma_wait<1>();
     release_k();
-    shape_scores<kMasked>(n);
+    shape_scores(n, kMasks);
     // Packed into a second set while PV reads p: writing p now would serialise every wgmma (C7513).
     Uint32 next[kBlock / 4];
     float sum[2];
@@ -123,7 +112,6 @@ struct Attend {
     for (int i = 0; i < kBlock / 4; ++i) p[i] = next[i] ^ args.zero;
   }
 
-  template <bool kMasked>
   TW_DEVICE void step_sequential(int n) {
     wait(shared.v_full[at_v.stage], at_v.phase);
     wait(shared.k_full[at_k.stage], at_k.phase);
@@ -133,7 +121,7 @@ struct Attend {
     release_v();
     wgmma_wait<0>();
     release_k();
-    shape_scores<kMasked>(n);
+    shape_scores(n, kMasks);
     float sum[2];
     exponentiate<kElement>(s, p, rows, c, sum);
     if (__any_sync(kAllLanes, too_large<kElement>(sum))) {
@@ -175,11 +163,7 @@ struct Attend {
   // before: which one that was is chance, and results must repeat bit for bit.
   TW_DEVICE void first_softmax() {
     const int n = item.end - 1;
-    if (n >= item.free_end || (kSpec.bound_left && n < item.free_begin)) {
-      shape_scores<true>(n);
-    } else {
-      shape_scores<false>(n);
-    }
+    shape_scores(n, true);
     rows.max[0] = rows.max[1] = kNoMaximum;
     raise_maximum<kElement>(s, rows, 0, c);
     raise_maximum<kElement>(s, rows, 1, c);
@@ -187,17 +171,18 @@ struct Attend {
     drop(p, n);
   }
 
-  // Softcap, ALiBi and mask, in this order (contracts: Mathematics).
-  template <bool kMasked>
-  TW_DEVICE void shape_scores(int n) {
-    if constexpr (kSpec.softcap) cap_scores(s, args.score_scale, args.softcap);
+  // Softcap, ALiBi and mask, in this order (contracts: Mathematics). One copy of the code for free
+  // and masked blocks: a test a block costs nothing that shows, a second step doubles the time that
+  // ptxas takes.
+  TW_DEVICE void shape_scores(int n, bool may_hide) {
+    if constexpr (kSpec.softcap) cap_scores(s, args.score_scale, args.softcap_terms);
     if constexpr (kSpec.alibi) {
       const float scale = kSpec.softcap ? 1.0f : args.score_scale;
       const float slope = args.slopes[item.batch * args.slopes_batch + item.head];
       const int distance = first_row(item) + item.off - first_key(n);
       add_alibi(s, scale, slope, static_cast<float>(distance));
     }
-    if constexpr (kMasked) {
+    if (may_hide && (n >= item.free_end || (kSpec.bound_left && n < item.free_begin))) {
       const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item), item.kv_len);
       mask_scores<kSpec.bound_left != 0>(s, limits, first_key(n));
     }

@@ -139,7 +139,7 @@ struct AttendMma {
   TW_DEVICE void shape_scores(int n) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      if constexpr (kSpec.softcap) cap_scores(s[t], args.score_scale, args.softcap);
+      if constexpr (kSpec.softcap) cap_scores(s[t], args.score_scale, args.softcap_terms);
       if constexpr (kSpec.alibi) {
         const float scale = kSpec.softcap ? 1.0f : args.score_scale;
         const float slope = args.slopes[unit.batch * args.slopes_batch + unit.head];

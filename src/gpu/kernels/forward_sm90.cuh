@@ -34,13 +34,14 @@ TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
   using S = Shape<kSpec>;
   prefetch_map(args.k);
   UnitDecoder<kSpec> decoder;
+  UnitIndex<kSpec> indices;
   RingIndex<kSlots> slot;
   RingIndex<kSpec.k_stages> at;
   bool flipped = false;
-  for (int index = blockIdx.x;; index = next_index<kSpec>(args, index)) {
+  for (int index = blockIdx.x;; index = indices.after(args, index)) {
     Unit unit = decoder.decode(args, index);
     publish_unit<kSpec>(args, shared.slots, slot, unit, flipped);
-    if (unit.batch < 0) return;
+    if (unit.batch < 0) return indices.close(args, index, decoder.units(args));
     flipped = !flipped;
     const int row0 = row_origin<kSpec>(args.kv_limit, unit.kv_len);
     const int slab = slab_of<kSpec>(unit.batch * args.k_batch_step, unit.kv_start, unit.kv_len);

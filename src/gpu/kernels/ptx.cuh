@@ -68,6 +68,36 @@ TW_DEVICE void store_matrices(Uint32 address, Uint32 r0, Uint32 r1, Uint32 r2, U
                : "memory");
 }
 
+// A 16-byte word of global memory, read and exchanged as a whole (sm_90).
+struct Word128 {
+  Uint64 low;
+  Uint64 high;
+};
+TW_DEVICE Word128 load_relaxed(const void* from) {
+  Word128 word;
+  asm volatile(
+      "{\n"
+      ".reg .b128 word;\n"
+      "ld.relaxed.gpu.global.b128 word, [%2];\n"
+      "mov.b128 {%0, %1}, word;\n"
+      "}\n"
+      : "=l"(word.low), "=l"(word.high)
+      : "l"(__cvta_generic_to_global(from))
+      : "memory");
+  return word;
+}
+TW_DEVICE void exchange_if_equal(void* at, const Word128& expected, const Word128& wanted) {
+  asm volatile(
+      "{\n"
+      ".reg .b128 expected, wanted, seen;\n"
+      "mov.b128 expected, {%1, %2};\n"
+      "mov.b128 wanted, {%3, %4};\n"
+      "atom.relaxed.gpu.global.cas.b128 seen, [%0], expected, wanted;\n"
+      "}\n" ::"l"(__cvta_generic_to_global(at)),
+      "l"(expected.low), "l"(expected.high), "l"(wanted.low), "l"(wanted.high)
+      : "memory");
+}
+
 // Makes this thread's ordinary shared-memory writes visible to TMA and wgmma.
 TW_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

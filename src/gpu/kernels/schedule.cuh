@@ -108,16 +108,49 @@ struct UnitDecoder {
     if constexpr (kSpec.varlen) return packed(args, index);
     return plain(args, index);
   }
+
+  // Units of the whole problem; packed: known once decode() has found no more.
+  TW_DEVICE int units(const ForwardArgs& args) const {
+    return kSpec.varlen ? base_unit : args.unit_count;
+  }
 };
 
-// Unit index of this CTA's next unit; all lanes of the warp get the same.
+// Hands this CTA unit indices, called by all lanes of the K warp; they all get the same.
 template <KernelSpec kSpec>
-TW_DEVICE int next_index(const ForwardArgs& args, int index) {
-  if constexpr (kSpec.schedule == Schedule::kStatic) return index + gridDim.x;
-  int next = 0;
-  if (lane_id() == 0) next = static_cast<int>(gridDim.x + atomicAdd(args.counter, 1u));
-  return __shfl_sync(kAllLanes, next, 0);
-}
+struct UnitIndex {
+  bool opened = false;  // the counter is known to carry this launch's number
+
+  TW_DEVICE int after(const ForwardArgs& args, int index) {
+    if constexpr (kSpec.schedule == Schedule::kStatic) return index + gridDim.x;
+    int next = 0;
+    if (lane_id() == 0) {
+      if (!opened) open(args);
+      next = static_cast<int>(gridDim.x + atomicAdd(&args.counter->next, 1u));
+    }
+    opened = true;
+    return __shfl_sync(kAllLanes, next, 0);
+  }
+
+  // Where two CTAs find a foreign number, one writes ours and the other sees its exchange fail:
+  // either way the counter then is ours, and starts at 0.
+  TW_DEVICE static void open(const ForwardArgs& args) {
+    const Uint64 low = static_cast<Uint64>(args.launch[0]) << 32;
+    const Uint64 high = static_cast<Uint64>(args.launch[2]) << 32 | args.launch[1];
+    const Word128 seen = load_relaxed(args.counter);
+    const bool ours = seen.low >> 32 == args.launch[0] && seen.high == high;
+    if (!ours) exchange_if_equal(args.counter, seen, Word128{low, high});
+  }
+
+  // `index` is the first one past the last of all `units`. CTAs ask `units` times in all, the last
+  // time each in vain; whoever made the last call of all closes the counter, so that a replayed
+  // graph, whose launches keep their numbers, opens it again.
+  TW_DEVICE void close(const ForwardArgs& args, int index, int units) const {
+    if constexpr (kSpec.schedule == Schedule::kStatic) return;
+    if (opened && lane_id() == 0 && index - static_cast<int>(gridDim.x) == units - 1) {
+      *args.counter = UnitCounter{};
+    }
+  }
+};
 
 // The tile of consumer `wg`; odd units deal their tiles in reverse, so that no warpgroup always
 // owns the longest one. Below 0: no tile, the warpgroup repeats tile 0 and stores nothing.

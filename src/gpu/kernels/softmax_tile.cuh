@@ -9,6 +9,7 @@
 // to rounding. docs/forward-sm90.md, "Softmax".
 #pragma once
 
+#include "args.h"
 #include "kernels/ptx.cuh"
 #include "semantics/philox.h"
 
@@ -108,14 +109,38 @@ TW_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// cap * tanh(s * scale / cap), as cap - 2 cap / (1 + 2^(s * score_scale)): absolute error near
-// cap * 2^-22, where tanh.approx has cap * 2^-11.
+// cap * tanh(y) of one score. Small y: an odd polynomial, whose terms come multiplied by cap.
+// Otherwise cap - 2 cap / (1 + 2^(2 y log2(e))), which is off by cap * 2^-22: nothing beside a
+// score of that size, too much beside a small one. tanh.approx is off by cap * 2^-11.
+TW_DEVICE float capped_small(float y, const SoftcapTerms& terms) {
+  const float square = y * y;
+  float sum = __fmaf_rn(square, terms.term[4], terms.term[3]);
+  sum = __fmaf_rn(square, sum, terms.term[2]);
+  sum = __fmaf_rn(square, sum, terms.term[1]);
+  return y * __fmaf_rn(square, sum, terms.term[0]);
+}
+TW_DEVICE float capped(float y, const SoftcapTerms& terms) {
+  const float e = exp2_approx(y * (2.0f * kLog2E));
+  const float large = __fmaf_rn(-2.0f * terms.cap, reciprocal_approx(1.0f + e), terms.cap);
+  return fabsf(y) <= kSmallSoftcap ? capped_small(y, terms) : large;
+}
+
+// s = cap * tanh(s * score_scale). Special functions are the scarce unit and most scores are small,
+// so a warp whose scores all are takes the polynomial alone; a score gets the same bits either way.
 template <int kCount>
-TW_DEVICE void cap_scores(float (&s)[kCount], float score_scale, float cap) {
+TW_DEVICE void cap_scores(float (&s)[kCount], float score_scale, const SoftcapTerms& terms) {
+  float largest = 0.0f;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float e = exp2_approx(s[i] * score_scale);
-    s[i] = __fmaf_rn(-2.0f * cap, reciprocal_approx(1.0f + e), cap);
+    s[i] *= score_scale;
+    largest = fmaxf(largest, fabsf(s[i]));
+  }
+  if (__any_sync(kAllLanes, largest > kSmallSoftcap)) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) s[i] = capped(s[i], terms);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) s[i] = capped_small(s[i], terms);
   }
 }
 

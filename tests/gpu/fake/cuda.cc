@@ -143,9 +143,6 @@ FAKE cuMemsetD32_v2(Pointer to, unsigned value, size_t count) {
   for (size_t i = 0; i < count; ++i) words[i] = value;
   return 0;
 }
-FAKE cuMemsetD32Async(Pointer to, unsigned value, size_t count, void*) {
-  return cuMemsetD32_v2(to, value, count);
-}
 FAKE cuStreamCreate(void** stream, unsigned) { return handle(stream); }
 FAKE cuStreamDestroy_v2(void*) { return 0; }
 FAKE cuStreamSynchronize(void*) { return 0; }
