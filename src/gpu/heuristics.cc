@@ -50,11 +50,13 @@ void choose_tile_sm90(KernelSpec& spec) {
   if (columns <= 64) {
     set_tile(spec, LoopOrder::kSequential, 4, 64, 8);
   } else if (columns <= 128) {
-    // Short or uneven block ranges and extra work on scores: three tiles that hide each other
-    // (H200, d 128, TFLOP/s: window 527 -> 553, packed causal 595 -> 632, softcap 413 -> 437).
-    const bool uneven = spec.bound_left || (spec.varlen && spec.bound_right);
-    if (columns <= 96 || spec.dropout || spec.softcap || uneven) {
+    // Three overlapped tiles of 64 keys balance the uneven ranges of masks and hide the work of
+    // softcap; two of 128 keys load least and are best without (docs, "Tried and rejected").
+    const bool uneven = spec.bound_left || spec.bound_right;
+    if (columns <= 96 || spec.dropout) {
       set_tile(spec, LoopOrder::kSequential, 3, 64, 4);
+    } else if (uneven || spec.softcap) {
+      set_tile(spec, LoopOrder::kOverlapped, 3, 64, 4);
     } else {
       set_tile(spec, LoopOrder::kOverlapped, 2, 128, 2);
     }
@@ -96,7 +98,7 @@ int choose_section(const ForwardProblem& p, const KernelSpec& spec) {
   const int64_t heads = (p.packed ? 1 : p.batch) * p.q_heads;
   const int64_t share = std::max<int64_t>(1, p.q_heads / std::max<int64_t>(1, p.kv_heads));
   const int columns = std::max(spec.qk_dim, spec.v_dim);
-  int64_t section = columns <= 128 ? 16 : 32;
+  int64_t section = columns <= 96 ? 16 : 32;
   if (columns <= 64) section = 128;
   section = std::max(section, share) / share * share;
   return static_cast<int>(std::clamp<int64_t>(section, 1, heads));

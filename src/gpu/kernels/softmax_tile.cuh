@@ -129,13 +129,14 @@ TW_DEVICE float capped(float y, const SoftcapTerms& terms) {
 // so a warp whose scores all are takes the polynomial alone; a score gets the same bits either way.
 template <int kCount>
 TW_DEVICE void cap_scores(float (&s)[kCount], float score_scale, const SoftcapTerms& terms) {
-  float largest = 0.0f;
+  float largest[4] = {};  // four chains: one would wait for each of its steps
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     s[i] *= score_scale;
-    largest = fmaxf(largest, fabsf(s[i]));
+    largest[i % 4] = fmaxf(largest[i % 4], fabsf(s[i]));
   }
-  if (__any_sync(kAllLanes, largest > kSmallSoftcap)) {
+  const float most = fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
+  if (__any_sync(kAllLanes, most > kSmallSoftcap)) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) s[i] = capped(s[i], terms);
   } else {
