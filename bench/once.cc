@@ -3,9 +3,9 @@
 //
 //   once run BACKEND CASE SWEEP    sweeps SWEEP bytes of other memory, so that a cache of that size
 //                                  holds nothing of the Case; then measured_call(), once
-//   once model SCHEDULE CASE FAST TILE_ROWS TILE_KEYS
-//                                  JSON: bytes with FAST bytes of fast memory; 0 rows or keys: the
-//                                  model's own tile
+//   once model SCHEDULE CASE FAST CACHE CORES TILE_ROWS TILE_KEYS MATRIX
+//                                  JSON: bytes with so much fast memory a core and cache; 0 rows or
+//                                  keys: the model's own tile; MATRIX fp32, or same as the inputs
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "backend.h"
 #include "case/case_tensors.h"
+#include "case/device_mirror.h"
+#include "device.h"
 #include "tilewise/cost.hpp"
 #include "tilewise/tilewise.hpp"
 
@@ -44,11 +47,26 @@ int sum_of(const std::vector<char>& bytes) {
   return sum;
 }
 
+// The inputs are in no cache: as much other memory has been written since.
+int run_on_device(const CaseTensors& tensors, const Options& options, size_t sweep_bytes) {
+  const Plan plan = make_plan(tensors.text().dir, as_device_tensors(tensors.forward()), options);
+  DeviceMirror mirror(spans_of(tensors.forward()));
+  const DeviceBuffer workspace(plan.workspace_bytes(), plan.problem().device.id);
+  const DeviceBuffer other(sweep_bytes, plan.problem().device.id);
+  mirror.upload();
+  other.fill(1);
+  measured_call(plan, mirror.on_device(tensors.forward()), workspace.data());
+  synchronize(plan.problem().device.id);
+  std::printf("%s\n", plan.describe().c_str());
+  return 0;
+}
+
 int run_once(const std::string& backend, const Case& c, size_t sweep_bytes) {
   set_num_threads(1);
   const CaseTensors tensors(c, Poison::off);
   Options options = tensors.options();
   options.backend = backend;
+  if (takes_device_memory(backend)) return run_on_device(tensors, options, sweep_bytes);
   const Tensors& call = c.dir == Direction::backward ? tensors.backward() : tensors.forward();
   if (c.dir == Direction::backward) forward(tensors.forward(), tensors.options());
   const Plan plan = make_plan(c.dir, call, options);
@@ -80,12 +98,14 @@ int print_model(char** words) {
   for (int i = 0; i <= static_cast<int>(Schedule::recompute_backward); ++i) {
     if (name_of(static_cast<Schedule>(i)) == words[0]) choice.schedule = static_cast<Schedule>(i);
   }
-  choice.tile_rows = std::atoll(words[3]);
-  choice.tile_keys = std::atoll(words[4]);
-  choice.matrix_dtype = DType::f32;  // of the standard backend
   MachineRoofs machine;
   machine.flops_per_s = machine.bytes_per_s = 1;
-  machine.fast_bytes = machine.cache_bytes = std::atof(words[2]);
+  machine.fast_bytes = std::atof(words[2]);
+  machine.cache_bytes = std::atof(words[3]);
+  machine.cores = std::atoll(words[4]);
+  choice.tile_rows = std::atoll(words[5]);
+  choice.tile_keys = std::atoll(words[6]);
+  if (std::string(words[7]) == "fp32") choice.matrix_dtype = DType::f32;
   const Cost c = cost(shape_of(parse_case(words[1])), choice, machine);
   std::printf(R"({"schedule": "%s", "tile_rows": %lld, "tile_keys": %lld, )",
               std::string(name_of(choice.schedule)).c_str(), static_cast<long long>(c.tile_rows),
@@ -106,10 +126,10 @@ int main(int argc, char** argv) {
       return tilewise::run_once(argv[2], tilewise::parse_case(argv[3]),
                                 static_cast<size_t>(std::atoll(argv[4])));
     }
-    if (argc == 7 && std::string(argv[1]) == "model") return tilewise::print_model(argv + 2);
+    if (argc == 10 && std::string(argv[1]) == "model") return tilewise::print_model(argv + 2);
     std::fprintf(stderr,
-                 "usage: once run BACKEND CASE SWEEP\n       once model SCHEDULE CASE FAST "
-                 "TILE_ROWS TILE_KEYS\n");
+                 "usage: once run BACKEND CASE SWEEP\n"
+                 "       once model SCHEDULE CASE FAST CACHE CORES TILE_ROWS TILE_KEYS MATRIX\n");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "once: %s\n", error.what());
   }

@@ -62,12 +62,9 @@ std::string figure(const Picture& picture) {
 }
 
 std::string heading(const Profile& p, const Report& report) {
-  const MachineRoofs& m = p.roofs.machine;
-  std::string text = fmt::format(
-      "<h1>{}</h1>\n<p class='soft'>on {}, {} thread{}, {}<br><code>{}"
-      "</code></p>\n",
-      escaped(print_case(p.main.text)), escaped(m.name), p.threads, p.threads == 1 ? "" : "s",
-      report.date, escaped(report.command));
+  std::string text = fmt::format("<h1>{}</h1>\n<p class='soft'>on {}, {}<br><code>{}</code></p>\n",
+                                 escaped(print_case(p.main.text)), escaped(machine_text(p)),
+                                 report.date, escaped(report.command));
   text += fmt::format("<p class='advice'>{}</p>\n", escaped(p.advice.text));
   if (p.others_cores > 0.3) {
     text += fmt::format("<p class='soft'>Other processes kept {:.1f} cores busy meanwhile.</p>\n",

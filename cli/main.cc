@@ -131,6 +131,8 @@ void add_profile(CLI::App& app, AllOptions& all) {
   ProfileOptions& profile = all.profile;
   CLI::App* verb = app.add_subcommand("profile", "Whether Tilewise helps a Case on this machine");
   verb->add_option("case", profile.words, "Case text");
+  verb->add_option("--device", profile.device, "cpu (default) or cuda: measure on the GPU")
+      ->check([](const std::string& word) { return one_of(word, "cpu", "cuda"); });
   verb->add_option("--html", profile.html, "Write a report with pictures to this file");
   verb->add_option("--svg", profile.svg, "Write each picture as a file to this folder");
   verb->add_option("--from", profile.from, "Draw what --json printed to this file; no Case");

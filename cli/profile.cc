@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "backend.h"
 #include "case/case_tensors.h"
+#include "case/device_mirror.h"
 #include "cli/html_report.h"
 #include "cli/machine.h"
 #include "cli/neighbours.h"
@@ -30,6 +32,10 @@ struct Runner {
   std::vector<double> samples;
 
   void sample(Clock clock) {
+    if (call->on_device()) {
+      samples.push_back(call->time(1, clock).median_s);
+      return;
+    }
     double seconds = 0;
     int calls = 0;
     const double start = seconds_now(clock);
@@ -58,16 +64,18 @@ Runner make_runner(ProfiledPath& path, const CaseTensors& tensors, const std::st
   const Direction direction = tensors.text().dir;
   const Tensors& measured =
       direction == Direction::backward ? tensors.backward() : tensors.forward();
+  const bool on_device = takes_device_memory(backend);
+  path.backend = backend;
   try {
-    const Plan plan = make_plan(direction, measured, options);
+    const Plan plan =
+        make_plan(direction, on_device ? as_device_tensors(measured) : measured, options);
     path.backend = plan.backend();
     path.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes());
     path.useful_flops = useful_flops(plan.problem(), measured);
-    path.why_not = too_large(plan);
+    if (!on_device) path.why_not = too_large(plan);
     if (path.ran()) runner.call = std::make_unique<PreparedCall>(direction, measured, options);
   } catch (const Error& error) {
-    if (error.status() != Status::unsupported) throw;
-    path.backend = backend;
+    if (error.status() != Status::unsupported && error.status() != Status::out_of_memory) throw;
     path.why_not = one_line(error.what());
   }
   return runner;
@@ -87,19 +95,22 @@ void run_by_turns(std::vector<Runner>& runners, int repetitions, Clock clock) {
   }
 }
 
+bool on_device(const ProfileOptions& options) { return options.device == "cuda"; }
+
 ProfiledCase measure_case(const Case& c, const ProfileOptions& options,
                           const MachineRoofs& machine) {
   ProfiledCase profiled;
   profiled.text = c;
   profiled.shape = shape_of(c);
-  add_models(profiled, machine);
+  add_models(profiled, machine, on_device(options));
   const CaseTensors tensors(c, Poison::off);
   if (c.dir == Direction::backward) {  // backward reads out and lse
     PreparedCall(Direction::forward, tensors.forward(), tensors.options()).run();
   }
   std::vector<Runner> runners;
-  runners.push_back(make_runner(profiled.standard, tensors, "standard"));
-  runners.push_back(make_runner(profiled.tiled, tensors, ""));
+  runners.push_back(
+      make_runner(profiled.standard, tensors, on_device(options) ? "gpu_standard" : "standard"));
+  runners.push_back(make_runner(profiled.tiled, tensors, on_device(options) ? "gpu" : ""));
   run_by_turns(runners, options.repetitions, num_threads() == 1 ? Clock::thread_cpu : Clock::wall);
   if (!profiled.tiled.ran()) {
     throw InputError("profile: " + print_case(c) + ": " + profiled.tiled.why_not);
@@ -158,9 +169,9 @@ Profile measure(const ProfileOptions& options) {
   Progress progress(options.shared.progress, "steps", static_cast<int64_t>(shorter.size() + 2));
   Profile result;
   const Neighbours neighbours;
-  result.threads = num_threads();
+  if (!on_device(options)) result.threads = num_threads();
   progress.begin("roofs of this machine");
-  result.roofs = measure_roofs(result.threads);
+  result.roofs = on_device(options) ? measure_gpu_roofs(0, c.dtype) : measure_roofs(result.threads);
   for (const Case& each : shorter) {
     progress.begin(print_case(each));
     result.lengths.push_back(measure_case(each, options, result.roofs.machine));
@@ -168,7 +179,7 @@ Profile measure(const ProfileOptions& options) {
   progress.begin(print_case(c));
   result.main = measure_case(c, options, result.roofs.machine);
   progress.clear();
-  result.others_cores = neighbours.busy_cores();
+  if (!on_device(options)) result.others_cores = neighbours.busy_cores();
   if (drawn) result.lengths.push_back(result.main);
   result.layer = estimate_layer(options, result.main, result.roofs.machine);
   result.advice = advice_of(result);
@@ -177,14 +188,14 @@ Profile measure(const ProfileOptions& options) {
 
 }  // namespace
 
-void add_models(ProfiledCase& profiled, const MachineRoofs& machine) {
+void add_models(ProfiledCase& profiled, const MachineRoofs& machine, bool on_device) {
   const bool backward = profiled.text.dir == Direction::backward;
   profiled.standard.name = "standard attention";
   profiled.tiled.name = "Tilewise";
   profiled.standard.schedule = backward ? Schedule::standard_backward : Schedule::standard;
   profiled.tiled.schedule = tiled_schedule(profiled.shape, backward, Accounting::full);
   ScheduleChoice choice;
-  choice.matrix_dtype = DType::f32;  // the standard backend keeps floats, whatever the inputs are
+  if (!on_device) choice.matrix_dtype = DType::f32;
   for (ProfiledPath* const path : {&profiled.standard, &profiled.tiled}) {
     choice.schedule = path->schedule;
     path->model = cost(profiled.shape, choice, machine);

@@ -18,6 +18,7 @@ namespace tilewise::cli {
 struct ProfileOptions {
   Shared shared;
   std::vector<std::string> words;  // one Case
+  std::string device;              // "cpu" or "cuda"; "": cpu
   std::string from;                // a profile that --json printed, instead of measuring; "": none
   std::string html;                // file to write; "": none
   std::string svg;                 // folder to write the pictures to; "": none
@@ -71,16 +72,22 @@ struct Advice {
 
 struct Profile {
   MeasuredRoofs roofs;
-  int threads = 0;
+  int threads = 0;          // 0: on a GPU
   double others_cores = 0;  // that other processes kept busy meanwhile
   ProfiledCase main;
   std::vector<ProfiledCase> lengths;  // shorter ones and the main one, for the report
   LayerEstimate layer;
   Advice advice;
+
+  bool on_device() const { return threads == 0; }
 };
 
-// The IO model of both paths.
-void add_models(ProfiledCase& profiled, const MachineRoofs& machine);
+// "AMD EPYC, 2 threads", "NVIDIA H200".
+std::string machine_text(const Profile& profile);
+
+// The IO model of both paths; `on_device`: standard attention keeps its matrix in the Case's dtype,
+// else in fp32.
+void add_models(ProfiledCase& profiled, const MachineRoofs& machine, bool on_device);
 Advice advice_of(const Profile& profile);
 std::vector<Row> profile_rows(const Profile& profile);
 // The profile that these rows were printed from, to six digits. Throws InputError that begins with

@@ -143,7 +143,7 @@ ProfiledCase read_case(const Row& standard, const Row& tiled, const Profile& p,
   c.shape = shape_of(c.text);
   read_path(Reader(standard, source), c.standard);
   read_path(Reader(tiled, source), c.tiled);
-  add_models(c, p.roofs.machine);
+  add_models(c, p.roofs.machine, p.on_device());
   return c;
 }
 

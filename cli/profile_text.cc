@@ -17,18 +17,25 @@ std::string gbps(double bytes_per_s) { return fmt::format("{:.0f}", bytes_per_s 
 
 }  // namespace
 
+std::string machine_text(const Profile& p) {
+  if (p.on_device()) return p.roofs.machine.name;
+  return fmt::format("{}, {} thread{}", p.roofs.machine.name, p.threads, p.threads == 1 ? "" : "s");
+}
+
 void print_profile(const Profile& p) {
   const MachineRoofs& m = p.roofs.machine;
-  fmt::print("{}\non {}, {} thread{}\n\n", print_case(p.main.text), m.name, p.threads,
-             p.threads == 1 ? "" : "s");
+  fmt::print("{}\non {}\n\n", print_case(p.main.text), machine_text(p));
   fmt::print(
       "roofs   multiply-adds {:.1f} GFLOP/s, exponentials {:.1f} G/s, balance {:.1f} FLOP/byte\n",
       m.flops_per_s * 1e-9, m.exps_per_s * 1e-9, m.balance());
-  fmt::print(
-      "        GB/s: memory {} read, {} copied; third-level cache {}, second {}, first {}\n\n",
-      gbps(p.roofs.read_bytes_per_s), gbps(p.roofs.copy_bytes_per_s),
-      p.roofs.l3_bytes_per_s > 0 ? gbps(p.roofs.l3_bytes_per_s) : "-", gbps(p.roofs.l2_bytes_per_s),
-      gbps(p.roofs.l1_bytes_per_s));
+  fmt::print("        GB/s: memory {} read, {} copied", gbps(p.roofs.read_bytes_per_s),
+             gbps(p.roofs.copy_bytes_per_s));
+  if (!p.on_device()) {
+    fmt::print("; third-level cache {}, second {}, first {}",
+               p.roofs.l3_bytes_per_s > 0 ? gbps(p.roofs.l3_bytes_per_s) : "-",
+               gbps(p.roofs.l2_bytes_per_s), gbps(p.roofs.l1_bytes_per_s));
+  }
+  fmt::print("\n\n");
   Table table{{"", "backend", ">time", ">p10", ">p90", ">GFLOP/s", ">of peak", ">extra memory"},
               {}};
   Table model{{"by the model", ">traffic", ">FLOP/byte", ">memory", ">compute", ">exp", "bound by",

@@ -16,6 +16,8 @@
 #include "cli/machine.h"
 #include "cli/measure.h"
 #include "cpu/machine.h"
+#include "device.h"
+#include "device_roofs.h"
 
 #if defined(__x86_64__)
 #define TW_WIDE __attribute__((target("avx2,fma")))
@@ -228,6 +230,22 @@ MeasuredRoofs measure_roofs(int threads) {
   machine.fast_bytes_per_s = roofs.l2_bytes_per_s;
   machine.cache_bytes = static_cast<double>(caches[2]);
   machine.cores = threads;
+  return roofs;
+}
+
+MeasuredRoofs measure_gpu_roofs(int device, DType dtype) {
+  const DeviceRoofs measured = measure_device_roofs(device, dtype);
+  MeasuredRoofs roofs;
+  roofs.read_bytes_per_s = measured.read_bytes_per_s;
+  roofs.copy_bytes_per_s = measured.copy_bytes_per_s;
+  MachineRoofs& machine = roofs.machine;
+  machine.name = device_name(device);
+  machine.flops_per_s = measured.flops_per_s;
+  machine.exps_per_s = measured.exps_per_s;
+  machine.bytes_per_s = std::max(roofs.read_bytes_per_s, roofs.copy_bytes_per_s);
+  machine.fast_bytes = static_cast<double>(measured.shared_bytes);
+  machine.cores = measured.multiprocessors;
+  machine.cache_bytes = static_cast<double>(measured.l2_bytes);
   return roofs;
 }
 

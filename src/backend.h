@@ -43,10 +43,11 @@ class Backend {
 };
 
 // One function for each backend, defined in its own folder.
-const Backend& gpu_backend();        // src/gpu/backend.cc
-const Backend& cpu_backend();        // src/cpu/backend.cc
-const Backend& standard_backend();   // src/cpu/standard.cc
-const Backend& reference_backend();  // src/reference/backend.cc
+const Backend& gpu_backend();           // src/gpu/backend.cc
+const Backend& gpu_standard_backend();  // src/gpu/standard.cc
+const Backend& cpu_backend();           // src/cpu/backend.cc
+const Backend& standard_backend();      // src/cpu/standard.cc
+const Backend& reference_backend();     // src/reference/backend.cc
 
 // In the order they are asked.
 std::span<const Backend* const> backends();

@@ -22,11 +22,21 @@ std::string wanted_backend(const Options& options) {
   return from_environment == nullptr ? "" : from_environment;
 }
 
-bool takes_device_memory(std::string_view name) {
+namespace {
+
+// nullptr: there is none of this name. The GPU's baseline has no column in lists of backends.
+const Backend* backend_named(std::string_view name) {
   for (const Backend* backend : backends()) {
-    if (backend->name() == name) return backend->memory() == DeviceType::cuda;
+    if (backend->name() == name) return backend;
   }
-  return false;
+  return gpu_standard_backend().name() == name ? &gpu_standard_backend() : nullptr;
+}
+
+}  // namespace
+
+bool takes_device_memory(std::string_view name) {
+  const Backend* const backend = backend_named(name);
+  return backend != nullptr && backend->memory() == DeviceType::cuda;
 }
 
 namespace {
@@ -40,9 +50,9 @@ std::vector<BackendAnswer> ask_backends(const Problem& problem) {
 }
 
 const Backend& find_backend(const Problem& problem, const std::string& name) {
+  if (const Backend* const backend = backend_named(name)) return *backend;
   std::string known;
   for (const Backend* backend : backends()) {
-    if (backend->name() == name) return *backend;
     if (!known.empty()) known += ", ";
     known += backend->name();
   }

@@ -181,14 +181,17 @@ std::string stub_of(const KernelSpec& spec) {
 }
 
 Compiled compile(const KernelSpec& spec, std::string_view arch) {
-  const std::string stub = stub_of(spec);
+  return compile_stub(stub_of(spec), arch);
+}
+
+Compiled compile_stub(const std::string& stub, std::string_view arch) {
   Program program(required_nvrtc(), stub);
   const bool compiles = program.compile(options_for(arch));
   Compiled compiled;
   compiled.log = program.log();
   if (!compiles) {
     const KernelStore cache(cache_directory(), KernelStore::Access::kReadWrite);
-    const std::string path = cache.write_source(pack_key(spec, arch), stub);
+    const std::string path = cache.write_source(std::string(arch) + "\n" + stub, stub);
     throw Error(Status::internal, "NVRTC could not compile a kernel; " +
                                       (path.empty() ? "its source is\n" + stub
                                                     : "the kernel's source is in " + path) +
@@ -245,6 +248,24 @@ const Kernel& load_kernel(const KernelSpec& spec, CUdevice device) {
   }
   std::call_once(entry->once, [&] { load(*entry, spec, device); });
   return entry->kernel;
+}
+
+CUfunction load_stub(const std::string& stub, const char* kernel, CUdevice device) {
+  static std::mutex mutex;
+  static std::map<std::string, CUlibrary> libraries;  // by arch and stub
+  const std::string arch = arch_of(device);
+  const std::lock_guard lock(mutex);
+  const ScopedDevice scope(device);
+  CUlibrary& library = libraries[arch + "\n" + stub];
+  if (library == nullptr) {
+    const std::string cubin = compile_stub(stub, arch).cubin;
+    check_cuda(driver().cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr,
+                                          nullptr, 0),
+               "cuLibraryLoadData");
+  }
+  CUkernel handle = nullptr;
+  check_cuda(driver().cuLibraryGetKernel(&handle, library, kernel), "cuLibraryGetKernel");
+  return reinterpret_cast<CUfunction>(handle);
 }
 
 }  // namespace tilewise::gpu

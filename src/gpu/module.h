@@ -56,4 +56,10 @@ struct Kernel {
 // The kernel of a spec, compiled on first use. Thread-safe; the reference stays valid.
 const Kernel& load_kernel(const KernelSpec& spec, CUdevice device);
 
+// A kernel of the caller's own stub, for what is no attention kernel: compiled when first asked for
+// in this process, with static shared memory only. Thread-safe.
+CUfunction load_stub(const std::string& stub, const char* kernel, CUdevice device);
+// What NVRTC makes of a stub; needs no GPU. Throws Error with the log when it does not compile.
+Compiled compile_stub(const std::string& stub, std::string_view arch);
+
 }  // namespace tilewise::gpu

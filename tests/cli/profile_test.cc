@@ -6,7 +6,10 @@
 
 #include <cstdio>
 
+#include "case/case_tensors.h"
+#include "case/device_mirror.h"
 #include "cli/neighbours.h"
+#include "device.h"
 
 namespace tilewise::cli {
 namespace {
@@ -141,6 +144,69 @@ TEST(Profile, RunsForwardBackwardAndWhatStandardCannot) {
       EXPECT_TRUE(has(text, part)) << part << "\n" << text;
     }
   }
+}
+
+TEST(Profile, OnADevice) {
+  int status = -1;
+  const std::string refused = output_of("profile --device tpu q=64 d=8", status);
+  EXPECT_NE(status, 0);
+  EXPECT_TRUE(has(refused, "\"tpu\" is neither cpu nor cuda")) << refused;
+  if (device_count() > 0) return;
+  const std::string missing = output_of("profile --device cuda q=64 d=8 dtype=bf16", status);
+  EXPECT_NE(status, 0);
+  EXPECT_TRUE(has(missing, "no NVIDIA driver")) << missing;
+}
+
+// A GPU's matrix is as wide as its inputs; rows of JSON come back the same.
+TEST(Profile, RowsOfADeviceComeBack) {
+  Profile p = made_up("hq=8 q=4096 d=64 dtype=bf16", 0.4, 0.2, 0.4);
+  p.threads = 0;
+  p.roofs.machine.name = "a GPU";
+  add_models(p.main, p.roofs.machine, true);
+  EXPECT_EQ(p.main.standard.model.matrix_bytes, 8.0 * 4096 * 4096 * 2);
+  p.advice = advice_of(p);
+  const Profile read = read_profile(profile_rows(p), "here");
+  EXPECT_TRUE(read.on_device());
+  EXPECT_EQ(machine_text(read), "a GPU");
+  EXPECT_EQ(read.main.standard.model.matrix_bytes, p.main.standard.model.matrix_bytes);
+  EXPECT_NEAR(read.main.tiled.model.passes_s, p.main.tiled.model.passes_s, 1e-9);
+  EXPECT_EQ(read.advice.text, p.advice.text);
+  EXPECT_EQ(name_of(read.advice.verdict), "worth it");
+}
+
+// Why the baseline cannot do a Case whose tensors are said to be on a GPU; "" where it can.
+std::string why_no_baseline(const std::string& text, bool on_device) {
+  const Case c = parse_case(text);
+  const CaseTensors tensors(c, Poison::off);
+  Options options = tensors.options();
+  options.backend = "gpu_standard";
+  const Tensors& call = c.dir == Direction::backward ? tensors.backward() : tensors.forward();
+  try {
+    make_plan(c.dir, on_device ? as_device_tensors(call) : call, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(GpuStandard, SaysWhatItCannotDo) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"q=8 d=8 dtype=bf16 dir=bwd", "standard attention on a GPU has no backward"},
+      {"q=8 d=8", "has no fp32: bf16 or fp16"},
+      {"qlens=3,5 d=8 dtype=bf16", "takes no packed batches"},
+      {"q=8 d=8 dtype=bf16 softcap=3", "has no softcap"},
+      {"q=8 d=8 dtype=bf16 alibi=1", "has no ALiBi"},
+      {"q=8 d=8 dtype=bf16 sink=1", "has no sink"},
+      {"q=8 d=8 dtype=bf16 dropout=0.5", "has no dropout"},
+      {"q=1 kv=32769 d=1 dtype=bf16", "takes at most 32768 keys"},
+      {"q=1 kv=0 d=1 dtype=bf16", "takes no empty tensors"},
+      {"hq=65536 q=1 d=1 dtype=bf16", "takes at most 65535 heads and entries"}};
+  for (const auto& [text, reason] : refused) {
+    EXPECT_TRUE(has(why_no_baseline(text, true), reason)) << text << why_no_baseline(text, true);
+  }
+  EXPECT_TRUE(has(why_no_baseline("q=8 d=8 dtype=bf16", false), "the tensors are in host memory"));
+  if (device_count() > 0) return;
+  EXPECT_TRUE(has(why_no_baseline("q=8 d=8 dtype=bf16", true), "no NVIDIA driver"));
 }
 
 // The verdict on decode does not depend on what the clock says.
