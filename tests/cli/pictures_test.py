@@ -13,7 +13,7 @@ PROGRAM = os.environ["TILEWISE_PROGRAM"]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PICTURES = ("roofline", "bytes", "time", "memory")
 # Folder of docs/pictures -> result file.
-DRAWN = {"cpu": "cpu-profile.json"}
+DRAWN = {"cpu": "cpu-profile.json", "h200": "h200-profile.json"}
 
 def content(path):
     with open(path, "rb") as file:
