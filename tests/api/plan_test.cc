@@ -106,6 +106,24 @@ TEST_F(PlanTest, AnswersWhyNot) {
   EXPECT_TRUE(cpu_can);
 }
 
+// One key, told with the stride of rows that a cache would suffer from: no plan looks at it.
+TEST_F(PlanTest, StridesOfSizeOneChangeNothing) {
+  t.k = add(2, 1, 1, 8);
+  t.v = add(2, 1, 1, 1);
+  t.out = add(2, 3, 2, 1);
+  const std::string plain = make_plan(Direction::forward, t).describe();
+  t.k.stride[1] = t.v.stride[1] = 1024;
+  t.k.stride[2] = -1;
+  t.v.stride[3] = 7;
+  EXPECT_EQ(make_plan(Direction::forward, t).describe(), plain);
+  const Problem problem = make_problem(Direction::forward, t, {});
+  EXPECT_EQ(problem.layout(Arg::k).stride, (std::array<int64_t, kMaxDims>{8, 0, 0, 1}));
+  EXPECT_EQ(problem.layout(Arg::v).stride, (std::array<int64_t, kMaxDims>{1, 0, 0, 1}));
+  t.k.stride[1] = 8;
+  t.k.size[1] = t.v.size[1] = 2;
+  EXPECT_NE(make_plan(Direction::forward, t).describe(), plain) << "the stride of a size of 2";
+}
+
 // GPU kernels are chosen by what the pointers are multiples of.
 TEST_F(PlanTest, KnowsTheAlignmentItWasMadeFor) {
   alignas(16) static float aligned[8];

@@ -152,7 +152,7 @@ FAULTS = [
     ("a tile belongs to the sequence before", "src/cpu/tiles.cc",
      "std::upper_bound(table_", "std::lower_bound(table_", CONTRACT),
     ("the stride of a size of 1 counts", "src/problem.cc",
-     "if (tensor.size[d] == 1)", "if (tensor.size[d] == -1)", CONTRACT),
+     "if (tensor.size[d] == 1)", "if (tensor.size[d] == -1)", API),
     # --- merge
     ("merge: an empty part is NaN", "src/merge.cc",
      "value == kNegativeInfinity ? 0 : std::exp(value - max)", "std::exp(value - max)", API),
@@ -160,8 +160,8 @@ FAULTS = [
      "static_cast<float>(sum / weight_sum)", "static_cast<float>(sum)", API),
     ("merge: LSE is the maximum", "src/merge.cc",
      "max + std::log(weight_sum)", "max", API),
-    ("merge: NaN loses", "src/merge.cc",
-     "if (!(value <= max)) max = value;", "if (value > max) max = value;", API),
+    ("merge: what an empty part holds counts", "src/merge.cc",
+     "if (weights[p] == 0) continue;", "", API),
     # --- what a call may not do
     ("q_heads need not be a multiple of kv_heads", "src/check.cc",
      "problem.q_heads % problem.kv_heads != 0", "false", CHECK),
