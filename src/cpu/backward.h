@@ -125,7 +125,7 @@ void weigh_gradients(const Settings& settings, const BackwardTile& tile,
         score = cap.score_log2;
         slope = S::mul(S::sub(slope, cap.tanh), S::add(slope, cap.tanh));
       }
-      if (settings.has_alibi) score = add_alibi<S>(tile, rules, v, key, score);
+      if (settings.has_alibi) score = add_alibi<S>(rules, v, key, score);
       const int row = panel * kWidth<S> + lane;
       Vector weight = exp2_any<S>(S::sub(score, S::load(scratch.lse_log2 + row)));
       Vector d_weight = S::load(d_scores + j * stride + lane);

@@ -1,8 +1,9 @@
 // What the instruction-set units see of a call: plain structs, addresses resolved, masks turned
 // into an interval of keys for each row. No functions: see simd.h for why.
 //
-// A query tile is `rows` rows of one head, held as `panels` panels of `width` rows each, the rows
-// of a panel in SIMD lanes. Lanes past the last row repeat its interval and are never stored.
+// A query tile is `rows` rows of one head, or of the heads of a group in turn (head_group.h), held
+// as `panels` panels of `width` rows each, the rows of a panel in SIMD lanes. Lanes past the last
+// row repeat its interval and are never stored.
 #pragma once
 
 #include <stdint.h>
@@ -45,7 +46,15 @@ struct OutputRows {
   int64_t stride = 0;
 };
 
-// One query tile of one head.
+// What the lanes of a tile of several heads do not share.
+struct GroupLane {
+  int64_t row = 0;   // beyond the tile's first
+  int64_t head = 0;  // beyond the tile's
+  float slope = 0;
+  float sink = 0;
+};
+
+// One query tile.
 struct Tile {
   Rows q;                     // [rows, head_dim]
   Rows k;                     // [kv_len, head_dim], the whole sequence
@@ -56,6 +65,7 @@ struct Tile {
   uint64_t dropout_head = 0;  // batch * q_heads + head
   float slope = 0;            // ALiBi
   float sink = 0;
+  const GroupLane* lanes = nullptr;    // [panels * width]; null: lane r is row r of the one head
   const int64_t* key_begin = nullptr;  // [panels * width] visible keys of each lane: neither
   const int64_t* key_end = nullptr;    // begin nor end ever decreases
 };
@@ -170,17 +180,23 @@ struct TileKernels {
   ForwardOfTile* forward_tile;
 };
 
+// Forward in vectors, for panels of one width.
+struct ForwardKernels {
+  int width;        // rows of a panel
+  int strip_width;  // columns of V that a copy keeps together
+  ForwardOfTile* forward_tile;
+  CopyKeys* copy_keys;
+};
+
 // What an instruction-set unit exports.
 struct Kernels {
   const char* name;
   const TileKernels* tiles;  // null: none
   int lanes;
-  int width;         // rows of a panel
-  int narrow_width;  // and of narrow_forward_tile; where there is none, the same
-  int strip_width;   // columns of V that a copy keeps together
-  ForwardOfTile* forward_tile;
-  ForwardOfTile* narrow_forward_tile;
-  CopyKeys* copy_keys;
+  int width;  // rows of a panel, wide
+  ForwardKernels wide;
+  ForwardKernels narrow;  // where there is none, the same
+  ForwardKernels thin;    // one vector of rows
   void (*copy_rows)(const Settings&, const RowsToCopy&);
   // Adds to d_k and d_v; leaves d_q in scratch.d_queries, for add_d_q().
   void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);

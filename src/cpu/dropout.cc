@@ -7,12 +7,13 @@ void fill_keep(const Settings& settings, const Tile& tile, const PanelKeys& keys
                int width, float* keep) {
   const semantics::Dropout& dropout = settings.dropout;
   for (int lane = 0; lane < width; ++lane) {
-    const auto row = static_cast<uint32_t>(tile.first_row + first_lane + lane);
+    const GroupLane own = lane_of(tile, first_lane + lane);
+    const auto row = static_cast<uint32_t>(tile.first_row + own.row);
+    const auto head = static_cast<uint32_t>(tile.dropout_head + static_cast<uint64_t>(own.head));
     semantics::PhiloxWords words{};
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       if (j == keys.begin || j % 4 == 0) {
-        words = semantics::philox4x32_10(static_cast<uint32_t>(j >> 2), row,
-                                         static_cast<uint32_t>(tile.dropout_head), dropout.offset,
+        words = semantics::philox4x32_10(static_cast<uint32_t>(j >> 2), row, head, dropout.offset,
                                          dropout.seed);
       }
       keep[(j - keys.begin) * width + lane] =

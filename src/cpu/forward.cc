@@ -1,8 +1,9 @@
-// Forward on the CPU: a task is one query tile of one head; tasks share nothing but, where it pays,
-// float copies of K and V (key_copies.h).
+// Forward on the CPU: a task is one query tile of one head, or of a group of heads (head_group.h);
+// tasks share nothing but, where it pays, float copies of K and V (key_copies.h).
 #include <algorithm>
 #include <string>
 
+#include "cpu/head_group.h"
 #include "cpu/key_copies.h"
 #include "cpu/plans.h"
 #include "cpu/single_key.h"
@@ -35,6 +36,7 @@ struct WorkerScratch {
   ForwardScratch arrays;
   int64_t* key_begin = nullptr;
   int64_t* key_end = nullptr;
+  GroupScratch group;
 };
 
 // The parts of the workspace that all workers share.
@@ -62,6 +64,7 @@ class ForwardPlan final : public BackendPlan {
            described("query tile", std::to_string(grid_.rows) + " rows, " +
                                        std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
+           described("query heads a tile", std::to_string(grid_.heads)) +
            described("keys a block", std::to_string(settings_.block_keys)) +
            described("copies of K and V", shares_copies_          ? "once for all tiles of a head"
                                           : settings_.copy_values ? "for each tile"
@@ -73,17 +76,23 @@ class ForwardPlan final : public BackendPlan {
   void run(const Tensors& tensors, void* workspace, void* stream) const override;
 
  private:
-  // By the shape only: the two widths differ in bits.
+  // By the shape only, this and the next two: the widths differ in bits. Half of a panel is empty.
+  bool groups_heads() const {
+    return problem_.q_heads > problem_.kv_heads && 2 * problem_.q_len <= kernels_.narrow.width;
+  }
+  bool thin() const { return rows_of_heads(problem_.q_len) <= kernels_.thin.width; }
   bool narrow() const {
     if (problem_.q_len <= kShortRows && problem_.mask_rule().right >= 0) return true;
-    const auto lanes = [&](int64_t width) { return (problem_.q_len + width - 1) / width * width; };
-    return lanes(kernels_.narrow_width) * 16 < lanes(kernels_.width) * 15;
+    const int64_t rows = rows_of_heads(problem_.q_len);
+    return whole(rows, kernels_.narrow.width) * 16 < whole(rows, kernels_.wide.width) * 15;
   }
+  int64_t rows_of_heads(int64_t q_len) const { return q_len * grid_.heads; }
   int64_t most_tasks(int panels) const {
     const int64_t rows = int64_t{panels} * grid_.width;
-    const int64_t tiles = problem_.packed ? (problem_.total_q + rows - 1) / rows + problem_.batch
-                                          : problem_.batch * ((problem_.q_len + rows - 1) / rows);
-    return tiles * problem_.q_heads;
+    const int64_t tiles =
+        problem_.packed ? (rows_of_heads(problem_.total_q) + rows - 1) / rows + problem_.batch
+                        : problem_.batch * ((rows_of_heads(problem_.q_len) + rows - 1) / rows);
+    return tiles * (problem_.q_heads / grid_.heads);
   }
   // bf16 whose scores are products and masks, and enough rows to fill tiles.
   bool fits_matrix_tiles() const {
@@ -124,12 +133,16 @@ void ForwardPlan::choose_kernel() {
     settings_.value_row = whole(value_dim, tiles_->columns) / 2;
     return;
   }
-  attend_ = narrow() ? kernels_.narrow_forward_tile : kernels_.forward_tile;
-  copy_keys_ = kernels_.copy_keys;
-  grid_.width = narrow() ? kernels_.narrow_width : kernels_.width;
+  if (groups_heads()) grid_.heads = problem_.q_heads / problem_.kv_heads;
+  const ForwardKernels& chosen = thin()     ? kernels_.thin
+                                 : narrow() ? kernels_.narrow
+                                            : kernels_.wide;
+  attend_ = chosen.forward_tile;
+  copy_keys_ = chosen.copy_keys;
+  grid_.width = chosen.width;
   if (narrow()) settings_.block_keys = kShortBlockKeys;
   settings_.key_row = padded(head_dim, kernels_);
-  settings_.value_row = whole(value_dim, kernels_.strip_width);
+  settings_.value_row = whole(value_dim, chosen.strip_width);
 }
 
 // Rows of the result do not depend on how many panels a tile has, so threads may decide.
@@ -142,7 +155,7 @@ void ForwardPlan::choose_tiles() {
   const int64_t threads = std::max(1, num_threads());
   int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, kMostPanels));
   while (panels > 1 && most_tasks(panels) < kTasksOfThread * threads) panels /= 2;
-  while (panels > 1 && (panels - 1) * width >= problem_.q_len) --panels;
+  while (panels > 1 && (panels - 1) * width >= rows_of_heads(problem_.q_len)) --panels;
   settings_.panels = panels;
   grid_.rows = panels * width;
   workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks(panels), 1, threads));
@@ -195,6 +208,7 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   }
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
+  if (grid_.heads > 1) scratch.group = cut_group(problem_, grid_, cutter);
   return scratch;
 }
 
@@ -204,18 +218,25 @@ void ForwardPlan::run_tile(const Tensors& tensors, const Addresses& addresses,
   ForwardTile tile;
   tile.key_copy = copies.keys;
   tile.value_copy = copies.values;
-  fill_tile(problem_, tensors, addresses, place, tile);
+  const HeadGroup group(problem_, tensors, addresses, grid_);
+  if (grid_.heads > 1) {
+    group.gather(place, scratch.group, tile);
+  } else {
+    fill_tile(problem_, tensors, addresses, place, tile);
+    tile.out = addresses.q_output(tensors.out, place.sequence, place.head, place.first_row);
+    tile.lse = addresses.statistic(tensors.lse, place.sequence, place.head, place.first_row);
+  }
   fill_intervals(place.sequence.band, place, grid_, scratch.key_begin, scratch.key_end);
   tile.key_begin = scratch.key_begin;
   tile.key_end = scratch.key_end;
-  tile.out = addresses.q_output(tensors.out, place.sequence, place.head, place.first_row);
-  tile.lse = addresses.statistic(tensors.lse, place.sequence, place.head, place.first_row);
   attend_(settings_, tile, scratch.arrays);
+  if (grid_.heads > 1) group.hand_out(place, tile);
   if (settings_.has_sink) return;
-  for (int row = 0; row < place.rows; ++row) {
-    if (tile.key_end[row] - tile.key_begin[row] != 1) continue;
+  for (int lane = 0; lane < place.rows; ++lane) {
+    if (tile.key_end[lane] - tile.key_begin[lane] != 1) continue;
+    const HeadRow own = row_of(grid_, place, lane);
     single_key_forward(problem_, tensors, addresses,
-                       {place.sequence, place.head, place.first_row + row, tile.key_begin[row]});
+                       {place.sequence, own.head, own.row, tile.key_begin[lane]});
   }
 }
 

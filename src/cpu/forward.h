@@ -26,8 +26,8 @@ void add_visible_values(const Settings& settings, const Tile& tile, const PanelK
 
 // Step 1 where scores are more than products: softcap, ALiBi, mask; raises the maxima.
 template <class S>
-void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S>& rules,
-                   const PanelKeys& keys, float* scores, float* maxima) {
+void finish_scores(const Settings& settings, const LaneRules<S>& rules, const PanelKeys& keys,
+                   float* scores, float* maxima) {
   using Vector = typename S::Vector;
   const bool capped = settings.softcap > 0;
   const bool masked = !keys.full;
@@ -38,7 +38,7 @@ void finish_scores(const Settings& settings, const Tile& tile, const LaneRules<S
       const Vector key = S::set1(static_cast<float>(j));
       Vector score = S::load(column + j * kWidth<S>);
       if (capped) score = softcap<S>(settings, score).score_log2;
-      if (settings.has_alibi) score = add_alibi<S>(tile, rules, v, key, score);
+      if (settings.has_alibi) score = add_alibi<S>(rules, v, key, score);
       if (masked) score = if_visible<S>(rules, v, key, score, S::set1(-kInfinity));
       S::store(column + j * kWidth<S>, score);
       maximum = S::max(score, maximum);
@@ -165,7 +165,7 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
     multiply<S, Operand::rows, Finish::store, kRows, kVectors>(products, count);
     LaneRules<S> rules;
     fill_lane_rules<S>(tile, panel, keys, rules);
-    finish_scores<S>(settings, tile, rules, keys, scratch.scores, maxima);
+    finish_scores<S>(settings, rules, keys, scratch.scores, maxima);
   }
 
   weigh<S>(count, before, maxima, scratch.scores, scratch.sums + panel * kW, scratch.factors);
@@ -230,8 +230,9 @@ void finish_tile(const Settings& settings, const ForwardTile& tile, const Forwar
     const int rows = tile.rows - first < kW ? tile.rows - first : kW;
     for (int lane = 0; lane < kW; ++lane) {
       float lse = 0;
-      scratch.factors[lane] = finish_row(settings, tile.sink, scratch.maxima[first + lane],
-                                         scratch.sums[first + lane], &lse);
+      scratch.factors[lane] =
+          finish_row(settings, lane_of(tile, first + lane).sink, scratch.maxima[first + lane],
+                     scratch.sums[first + lane], &lse);
       if (tile.lse != nullptr && lane < rows) tile.lse[first + lane] = lse;
     }
     const OutputRows to = {

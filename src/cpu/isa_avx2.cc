@@ -5,7 +5,7 @@
 
 namespace tilewise::cpu {
 
-constinit const Kernels kAvx2Kernels = kernels_of<Avx2>("avx2");
+constinit const Kernels kAvx2Kernels = kernels_of<Avx2, Avx2Thin>("avx2");
 
 }  // namespace tilewise::cpu
 #endif

@@ -5,7 +5,7 @@
 
 namespace tilewise::cpu {
 
-constinit const Kernels kAvx512Kernels = kernels_of<Avx512, Avx512Narrow>("avx512");
+constinit const Kernels kAvx512Kernels = kernels_of<Avx512, Avx512Thin, Avx512Narrow>("avx512");
 
 }  // namespace tilewise::cpu
 #endif

@@ -5,7 +5,7 @@
 
 namespace tilewise::cpu {
 
-constinit const Kernels kNeonKernels = kernels_of<Neon>("neon");
+constinit const Kernels kNeonKernels = kernels_of<Neon, NeonThin>("neon");
 
 }  // namespace tilewise::cpu
 #endif

@@ -4,6 +4,6 @@
 
 namespace tilewise::cpu {
 
-constinit const Kernels kScalarKernels = kernels_of<Scalar>("scalar");
+constinit const Kernels kScalarKernels = kernels_of<Scalar, ScalarThin>("scalar");
 
 }  // namespace tilewise::cpu

@@ -31,18 +31,21 @@ __attribute__((noinline)) double fma_rounds(int64_t rounds) {
   return 2.0 * kSums * S::kLanes * static_cast<double>(rounds);
 }
 
-// Narrow: S with fewer vectors in a panel.
-template <class S, class Narrow = S>
+template <class S>
+constexpr ForwardKernels forward_of() {
+  return {kWidth<S>, S::kScoreRows, &forward_tile<S>, &copy_keys<S>};
+}
+
+// Thin: S with one vector in a panel; Narrow: with fewer.
+template <class S, class Thin, class Narrow = S>
 constexpr Kernels kernels_of(const char* name) {
   Kernels kernels = {};
   kernels.name = name;
   kernels.lanes = S::kLanes;
   kernels.width = kWidth<S>;
-  kernels.narrow_width = kWidth<Narrow>;
-  kernels.strip_width = S::kScoreRows;
-  kernels.forward_tile = &forward_tile<S>;
-  kernels.narrow_forward_tile = &forward_tile<Narrow>;
-  kernels.copy_keys = &copy_keys<S>;
+  kernels.wide = forward_of<S>();
+  kernels.narrow = forward_of<Narrow>();
+  kernels.thin = forward_of<Thin>();
   kernels.copy_rows = &copy_range<S>;
   kernels.backward_tile = &backward_tile<S>;
   kernels.add_d_q = &add_d_q<S>;

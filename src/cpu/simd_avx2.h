@@ -105,4 +105,15 @@ struct Avx2 {
   static TW_INLINE void pin(Vector& v) { asm("" : "+x"(v)); }
 };
 
+// For a few rows: one vector a panel, and as many keys at a time as sums hide their latency.
+struct Avx2Thin : Avx2 {
+  static constexpr int kScoreRows = 8;
+  static constexpr int kScoreVectors = 1;
+  template <int kColumns>
+  static TW_INLINE void store_strips(float* p, int64_t, int, Vector v) {
+    static_assert(kColumns == kLanes);
+    store(p, v);
+  }
+};
+
 }  // namespace tilewise::cpu

@@ -120,6 +120,11 @@ struct Avx512Narrow : Avx512 {
   static constexpr int kScoreVectors = 2;
 };
 
+// For a few rows: one vector a panel.
+struct Avx512Thin : Avx512 {
+  static constexpr int kScoreVectors = 1;
+};
+
 // What the kernels on matrix tiles ask of vectors beside.
 struct Avx512Tiles : Avx512 {
   static TW_INLINE Vector lane_numbers() {

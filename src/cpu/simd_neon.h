@@ -96,4 +96,9 @@ struct Neon {
   static TW_INLINE void pin(Vector& v) { asm("" : "+w"(v)); }
 };
 
+// For a few rows: one vector a panel.
+struct NeonThin : Neon {
+  static constexpr int kScoreVectors = 1;
+};
+
 }  // namespace tilewise::cpu

@@ -112,4 +112,9 @@ struct Scalar {
   }
 };
 
+// For a few rows: one vector a panel.
+struct ScalarThin : Scalar {
+  static constexpr int kScoreVectors = 1;
+};
+
 }  // namespace tilewise::cpu

@@ -48,7 +48,13 @@ struct LaneRules {
   float first[kWidth<S>];     // first visible key
   float past[kWidth<S>];      // past the last visible key
   float diagonal[kWidth<S>];  // key at which the row stands
+  float slope[kWidth<S>];     // -ALiBi's, log2-scaled
 };
+
+TW_INLINE GroupLane lane_of(const Tile& tile, int lane) {
+  if (tile.lanes != nullptr) return tile.lanes[lane];
+  return {lane, 0, tile.slope, tile.sink};
+}
 
 template <class S>
 TW_INLINE float relative_key(int64_t key, const PanelKeys& keys) {
@@ -60,10 +66,12 @@ template <class S>
 void fill_lane_rules(const Tile& tile, int panel, const PanelKeys& keys, LaneRules<S>& rules) {
   for (int lane = 0; lane < kWidth<S>; ++lane) {
     const int row = panel * kWidth<S> + lane;
+    const GroupLane own = lane_of(tile, row);
     rules.first[lane] = relative_key<S>(tile.key_begin[row], keys);
     rules.past[lane] = relative_key<S>(tile.key_end[row], keys);
-    rules.diagonal[lane] =
-        static_cast<float>(tile.diagonal + row - static_cast<double>(keys.begin));
+    rules.diagonal[lane] = static_cast<float>(tile.diagonal + static_cast<double>(own.row) -
+                                              static_cast<double>(keys.begin));
+    rules.slope[lane] = static_cast<float>(-own.slope * kLog2e);
   }
 }
 
@@ -92,10 +100,10 @@ TW_INLINE CappedScore<S> softcap(const Settings& settings, typename S::Vector x)
 
 // -slope |i + off - j|, log2-scaled.
 template <class S>
-TW_INLINE typename S::Vector add_alibi(const Tile& tile, const LaneRules<S>& rules, int vector,
+TW_INLINE typename S::Vector add_alibi(const LaneRules<S>& rules, int vector,
                                        typename S::Vector key, typename S::Vector score_log2) {
   const auto distance = S::abs(S::sub(S::load(rules.diagonal + vector * S::kLanes), key));
-  return S::fma(distance, S::set1(static_cast<float>(-tile.slope * kLog2e)), score_log2);
+  return S::fma(distance, S::load(rules.slope + vector * S::kLanes), score_log2);
 }
 
 }  // namespace tilewise::cpu

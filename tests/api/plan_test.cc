@@ -61,6 +61,14 @@ TEST_F(PlanTest, ChoosesTheCpuAndSaysSo) {
             std::string::npos);
 }
 
+// q here: 3 rows of 2 heads that share a kv head.
+TEST_F(PlanTest, SaysHowManyHeadsShareATile) {
+  setenv("TILEWISE_ISA", "scalar", 1);
+  EXPECT_NE(make_plan(Direction::forward, t).describe().find("query heads a tile: 2\n"),
+            std::string::npos);
+  unsetenv("TILEWISE_ISA");
+}
+
 TEST_F(PlanTest, TakesTheNamedBackend) {
   for (const char* name : {"cpu", "standard", "reference"}) {
     Options options;

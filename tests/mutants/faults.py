@@ -80,7 +80,7 @@ FAULTS = [
      "S::set1(static_cast<float>(settings.softcap * kLog2e))",
      "S::set1(static_cast<float>(settings.softcap))", CONTRACT),
     ("ALiBi rewards distance", "src/cpu/softmax_tile.h",
-     "static_cast<float>(-tile.slope * kLog2e)", "static_cast<float>(tile.slope * kLog2e)",
+     "static_cast<float>(-own.slope * kLog2e)", "static_cast<float>(own.slope * kLog2e)",
      CONTRACT),
     ("LSE of an empty row is +inf", "src/cpu/forward.h",
      "*lse = static_cast<float>(-infinity);", "*lse = static_cast<float>(infinity);", CONTRACT),
