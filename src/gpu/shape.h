@@ -60,8 +60,12 @@ constexpr ForwardShape shape_of_sm90(const KernelSpec& spec) {
                        spec.k_stages * shape.k_bytes + spec.v_stages * shape.v_bytes +
                        shape.barrier_bytes;
   // setmaxnreg moves registers inside the CTA's own pool: threads x the count ptxas gave at launch.
-  shape.consumer_registers = spec.consumers == 4 ? 112 : (spec.consumers == 3 ? 160 : 232);
-  shape.producer_registers = spec.consumers == 2 ? 40 : 32;
+  shape.consumer_registers = spec.consumers == 4 ? 112 : 232;
+  shape.producer_registers = spec.consumers == 4 ? 32 : 40;
+  if (spec.consumers == 3) {  // softcap needs the registers that spare the K warp a spill
+    shape.consumer_registers = spec.softcap ? 160 : 152;
+    shape.producer_registers = spec.softcap ? 32 : 56;
+  }
   shape.blocks = 1;
   return shape;
 }

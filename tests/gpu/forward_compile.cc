@@ -140,13 +140,10 @@ std::vector<Row> support_matrix() {
   return rows;
 }
 
-// Bytes that may spill at item edges of forward_sm90: d 256 holds 128 registers of O (52 seen), and
-// with three consumers the K warp has 32 registers for everything (4 and 24 seen). sass_check.py
-// shows that no step of a loop touches them. forward_mma spills nothing.
+// Bytes that may spill: with softcap and three consumers the K warp has 32 registers for everything
+// (4 seen); sass_check.py shows that no step of a loop touches them.
 int allowed_spills(const KernelSpec& spec) {
-  if (spec.family == Family::kForwardMma) return 0;
-  if (spec.v_dim > 192) return spec.dropout ? 0 : 64;
-  return spec.consumers == 3 ? 24 : 0;
+  return spec.family == Family::kForwardSm90 && spec.consumers == 3 && spec.softcap ? 8 : 0;
 }
 
 // The number before the words: "60 bytes spill stores" -> 60; -1 where they are missing.

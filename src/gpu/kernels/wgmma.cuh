@@ -107,10 +107,23 @@ TW_DEVICE Uint64 column_tile_descriptor(Uint32 address) {
   X(240, "%120", "%121", "%122", "%123", "%124", "%125") \
   X(256, "%128", "%129", "%130", "%131", "%132", "%133")
 
+#define TW_PRODUCT(N, TYPE, OPERANDS, ADD, TRANSPOSE)                                 \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"                \
+  TW_LIST_##N "}, " OPERANDS ", " ADD ", 1, 1, " TRANSPOSE ";\n"
 #define TW_WGMMA(N, TYPE, OPERANDS, TRANSPOSE, PREDICATE, ...)                        \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " PREDICATE ", 0;\n"             \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {"   \
-               TW_LIST_##N "}, " OPERANDS ", add, 1, 1, " TRANSPOSE ";\n}\n"          \
+               TW_PRODUCT(N, TYPE, OPERANDS, "add", TRANSPOSE) "}\n"                  \
+               : TW_REGS_##N(d) : __VA_ARGS__)
+// Four k16 steps of two K-major operands, each +32 bytes, as one statement.
+#define TW_WGMMA_BOX(N, TYPE, A, B, PREDICATE, ...)                                   \
+  asm volatile("{\n.reg .pred add, yes;\n.reg .b64 a1, a2, a3, b1, b2, b3;\n"         \
+               "setp.ne.b32 add, " PREDICATE ", 0;\nsetp.eq.b32 yes, 0, 0;\n"         \
+               "add.s64 a1, " A ", 2;\nadd.s64 a2, " A ", 4;\nadd.s64 a3, " A ", 6;\n" \
+               "add.s64 b1, " B ", 2;\nadd.s64 b2, " B ", 4;\nadd.s64 b3, " B ", 6;\n" \
+               TW_PRODUCT(N, TYPE, A ", " B, "add", "0, 0")                           \
+               TW_PRODUCT(N, TYPE, "a1, b1", "yes", "0, 0")                           \
+               TW_PRODUCT(N, TYPE, "a2, b2", "yes", "0, 0")                           \
+               TW_PRODUCT(N, TYPE, "a3, b3", "yes", "0, 0") "}\n"                     \
                : TW_REGS_##N(d) : __VA_ARGS__)
 // clang-format on
 
@@ -123,6 +136,19 @@ TW_DEVICE void wgmma_shared(float (&d)[kN / 2], Uint64 a, Uint64 b, int add) {
     TW_WGMMA(N, "bf16", T0 ", " T1, "0, 0", T2, "l"(a), "l"(b), "r"(add)); \
   if constexpr (kN == N && kElement == Element::kFp16)                     \
     TW_WGMMA(N, "f16", T0 ", " T1, "0, 0", T2, "l"(a), "l"(b), "r"(add));
+  TW_FOR_EACH_N(TW_CASE)
+#undef TW_CASE
+}
+
+// The same over 64 columns: the columns of one box of A and B.
+template <int kN, Element kElement>
+TW_DEVICE void wgmma_shared_box(float (&d)[kN / 2], Uint64 a, Uint64 b, int add) {
+  static_assert(kN % 16 == 0 && kN <= 256);
+#define TW_CASE(N, T0, T1, T2, T3, T4, T5)                         \
+  if constexpr (kN == N && kElement == Element::kBf16)             \
+    TW_WGMMA_BOX(N, "bf16", T0, T1, T2, "l"(a), "l"(b), "r"(add)); \
+  if constexpr (kN == N && kElement == Element::kFp16)             \
+    TW_WGMMA_BOX(N, "f16", T0, T1, T2, "l"(a), "l"(b), "r"(add));
   TW_FOR_EACH_N(TW_CASE)
 #undef TW_CASE
 }
