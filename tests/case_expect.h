@@ -50,6 +50,7 @@ inline void run_call(Direction direction, const Tensors& tensors, Options option
 
 // Judges tensors, which a test may have set by hand, on each target.
 inline void expect_tensors_match(CaseTensors& tensors) {
+  ASSERT_EQ(why_no_target(judged_targets()), "");
   CaseVerifier verifier(tensors);
   for (const Target& target : judged_targets()) {
     if (!worth_running(target, tensors.text())) continue;
@@ -145,8 +146,11 @@ inline std::vector<Arg> given_of(const CaseTensors& tensors, std::initializer_li
   return given;
 }
 
-// Calls body once for each target; failures inside carry its name.
+// Calls body once for each target; failures inside carry its name. Without a target the test fails,
+// or is skipped where the wanted backend is one that other tests judge.
 inline void for_each_target(const std::function<void(const Target&)>& body) {
+  ASSERT_EQ(why_no_target(judged_targets()), "");
+  if (targets().empty()) GTEST_SKIP() << why_no_target(targets());
   for (const Target& target : targets()) {
     SCOPED_TRACE(target.name());
     body(target);

@@ -71,9 +71,14 @@ class ChosenIsa {
   std::string before_;
 };
 
-inline std::vector<Target> only_wanted(std::vector<Target> all) {
+inline std::string named_backend() {
   const char* wanted = std::getenv("TILEWISE_TEST_BACKEND");
-  if (wanted == nullptr || *wanted == '\0') return all;
+  return wanted == nullptr ? "" : wanted;
+}
+
+inline std::vector<Target> only_wanted(std::vector<Target> all) {
+  const std::string wanted = named_backend();
+  if (wanted.empty()) return all;
   std::erase_if(all, [&](const Target& target) { return target.backend != wanted; });
   return all;
 }
@@ -97,6 +102,14 @@ inline const std::vector<Target>& judged_targets() {
     return all;
   }();
   return list;
+}
+
+// Why a test that found no target has tested nothing; "" = it may go on.
+inline std::string why_no_target(const std::vector<Target>& list) {
+  if (!list.empty()) return "";
+  return "TILEWISE_TEST_BACKEND=" + named_backend() +
+         (judged_targets().empty() ? ": no such backend on this machine"
+                                   : ": it is only judged against the reference");
 }
 
 // A Case, and what else to run so that each target gets one for its fastest kernels.

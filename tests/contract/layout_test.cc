@@ -182,7 +182,17 @@ TEST(Layout, EveryLength) {
 
 // More than 65535 sequences or heads.
 TEST(Layout, ManySequencesAndHeads) {
-  expect_all_match({"b=65537 q=1 kv=2 d=3 dir=bwd", "hq=65538 hkv=2 q=1 kv=3 d=3 dir=bwd"});
+  expect_all_match({"b=65537 q=1 kv=2 d=3 dir=bwd", "hq=65538 hkv=2 q=1 kv=3 d=3 dir=bwd",
+                    "b=70000 q=2 kv=3 d=16 dtype=bf16",
+                    "b=70000 q=2 d=16 dtype=bf16 layout=strided",
+                    "hq=70000 hkv=35000 q=2 kv=3 d=16 dtype=bf16"});
+}
+
+// More tiles than the machine has processors, of several steps each: who takes the next tile must
+// leave nothing of the last one behind.
+TEST(Layout, MoreTilesThanProcessors) {
+  expect_all_match({"hq=72 hkv=24 q=260 kv=300 d=64 mask=causal dtype=bf16",
+                    "hq=72 hkv=8 q=260 d=128 mask=causal dtype=fp16 lse=0"});
 }
 
 }  // namespace

@@ -93,6 +93,15 @@ TEST(Nan, InfinityInVShowsAsInfinity) {
   }
 }
 
+TEST(Nan, InfinityInQReachesItsRowOnly) {
+  for (const char* mask : kMasks) {
+    const std::string text = "b=2 hq=2 q=70 kv=150 d=9 dtype=bf16 mask=" + std::string(mask);
+    for (const double value : {kInfinity, -kInfinity}) {
+      expect_nan_stands(text, Arg::q, {1, 13, 1, 3}, value);
+    }
+  }
+}
+
 // Dropped weights are still weights of visible keys; options must not launder NaN.
 TEST(Nan, IsNotLaunderedByOptions) {
   for (const char* options :

@@ -58,6 +58,7 @@ Case drawn_case(uint64_t seed, uint64_t number, uint64_t kernels) {
 }
 
 TEST(Random, CasesMatchTheReference) {
+  ASSERT_EQ(why_no_target(judged_targets()), "");
   constexpr uint64_t kDefaultCases = 3000;
   constexpr int kMostFailures = 10;
   const uint64_t seed = number_from_environment("TILEWISE_SEED", std::random_device{}());
