@@ -168,8 +168,16 @@ struct RowsToWrite {
   OutputRows to;
 };
 
+// Parts of the keys of a tile of one panel. Their maxima, sums and outs lie `floats` apart.
+struct KeyParts {
+  int64_t count = 1;
+  int64_t floats = 0;
+};
+
 using CopyKeys = void(const Settings&, const KeysToCopy&);
 using ForwardOfTile = void(const Settings&, const ForwardTile&, const ForwardScratch&);
+using MergeParts = void(const Settings&, const ForwardTile&, const ForwardScratch&,
+                        const KeyParts&);
 
 // Forward of bf16 on matrix tiles (tile_forward.h): dimensions are padded to whole tiles.
 struct TileKernels {
@@ -185,6 +193,8 @@ struct ForwardKernels {
   int width;        // rows of a panel
   int strip_width;  // columns of V that a copy keeps together
   ForwardOfTile* forward_tile;
+  ForwardOfTile* attend_part;  // leaves maxima, sums and outs in scratch
+  MergeParts* merge_parts;     // scratch: of the first part
   CopyKeys* copy_keys;
 };
 

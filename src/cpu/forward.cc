@@ -1,5 +1,6 @@
 // Forward on the CPU: a task is one query tile of one head, or of a group of heads (head_group.h);
-// tasks share nothing but, where it pays, float copies of K and V (key_copies.h).
+// tasks share nothing but, where it pays, float copies of K and V (key_copies.h). Where tiles are
+// few and keys many, a task is a part of the keys of a tile, and a second pass joins the parts.
 #include <algorithm>
 #include <string>
 
@@ -28,6 +29,8 @@ constexpr int64_t kFewestRows = 16;  // that are worth matrix tiles
 // On matrix tiles rows as short as this leave K and V streaming from the second cache for each
 // panel; sums of several panels would push scores and weights out of the first.
 constexpr int64_t kNarrowRowBytes = 4 * (64 + 64);
+constexpr int64_t kTasksInParts = 64;  // of a call, where there are as many keys
+constexpr int64_t kPartKeys = 1024;    // at least, so that joining the parts costs little
 constexpr int64_t kFewestSharing = 3;  // tiles of a head that pay for copies of its K and V
 
 int64_t whole(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -43,12 +46,21 @@ struct WorkerScratch {
 struct Shared {
   int64_t* table = nullptr;  // [batch + 1] packed only
   float* copies = nullptr;
+  float* parts = nullptr;  // maxima, sums, outs of each part of each tile
+};
+
+// What a call and all its tasks share.
+struct Call {
+  const Tensors& tensors;
+  const Addresses& addresses;
 };
 
 class ForwardPlan final : public BackendPlan {
  public:
   ForwardPlan(const Problem& problem, const Kernels& kernels)
       : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
+    choose_kernel();
+    choose_parts();
     choose_tiles();
     WorkspaceCutter cutter(nullptr);
     cut_shared(cutter);
@@ -69,8 +81,9 @@ class ForwardPlan final : public BackendPlan {
            described("copies of K and V", shares_copies_          ? "once for all tiles of a head"
                                           : settings_.copy_values ? "for each tile"
                                                                   : "none") +
+           described("parts of the keys", std::to_string(parts_.count)) +
            described("tasks", (problem_.packed ? "at most " : "") +
-                                  std::to_string(most_tasks(settings_.panels))) +
+                                  std::to_string(most_tasks(settings_.panels) * parts_.count)) +
            described("threads", std::to_string(workers_));
   }
   void run(const Tensors& tensors, void* workspace, void* stream) const override;
@@ -101,20 +114,37 @@ class ForwardPlan final : public BackendPlan {
   }
   void choose_kernel();
   void choose_tiles();
+  void choose_parts();
   Shared cut_shared(WorkspaceCutter& cutter) const;
   WorkerScratch cut(WorkspaceCutter& cutter) const;
-  void run_tile(const Tensors& tensors, const Addresses& addresses, const TilePlace& place,
-                const KeyCopies::Place& copies, const WorkerScratch& scratch) const;
+  ForwardTile tile_at(const Call& call, const TilePlace& place, const WorkerScratch& scratch) const;
+  void hand_out(const Call& call, const TilePlace& place, const ForwardTile& tile) const;
+  void run_tile(const Call& call, const TilePlace& place, const KeyCopies::Place& copies,
+                const WorkerScratch& scratch) const;
+  // scratch.arrays: of the part, or of the first.
+  void run_part(const Call& call, const TilePlace& place, int64_t part,
+                const WorkerScratch& scratch) const;
+  void merge(const Call& call, const TilePlace& place, const WorkerScratch& scratch) const;
+  bool in_parts() const { return parts_.count > 1; }
+  // The arrays of a part, from `memory` on.
+  void place_part(float* memory, ForwardScratch& arrays) const {
+    arrays.maxima = memory;
+    arrays.sums = memory + grid_.width;
+    arrays.outs = memory + 2 * grid_.width;
+  }
 
   Problem problem_;
   const Kernels& kernels_;
   Settings settings_;
   TileGrid grid_;
-  const TileKernels* tiles_ = nullptr;  // null: in vectors
+  const TileKernels* tiles_ = nullptr;       // null: in vectors
+  const ForwardKernels* vectors_ = nullptr;  // null: on tiles
   ForwardOfTile* attend_ = nullptr;
   CopyKeys* copy_keys_ = nullptr;
   bool shares_copies_ = false;
   int64_t wave_heads_ = 1;
+  KeyParts parts_;
+  int64_t part_keys_ = 0;
   int workers_ = 1;
   size_t workspace_bytes_ = 0;
 };
@@ -137,6 +167,7 @@ void ForwardPlan::choose_kernel() {
   const ForwardKernels& chosen = thin()     ? kernels_.thin
                                  : narrow() ? kernels_.narrow
                                             : kernels_.wide;
+  vectors_ = &chosen;
   attend_ = chosen.forward_tile;
   copy_keys_ = chosen.copy_keys;
   grid_.width = chosen.width;
@@ -145,24 +176,36 @@ void ForwardPlan::choose_kernel() {
   settings_.value_row = whole(value_dim, chosen.strip_width);
 }
 
+// By the shape only: bits differ by the number of parts. Not for packed batches, whose results do
+// not depend on the bounds of their lengths. A part has one panel.
+void ForwardPlan::choose_parts() {
+  if (problem_.packed || vectors_ == nullptr) return;
+  if (grid_.heads == 1 && problem_.q_len > grid_.width) return;
+  const int64_t tiles = std::max<int64_t>(1, most_tasks(1));
+  const int64_t parts = std::min((kTasksInParts + tiles - 1) / tiles, problem_.kv_len / kPartKeys);
+  if (parts < 2) return;
+  part_keys_ = whole((problem_.kv_len + parts - 1) / parts, settings_.block_keys);
+  parts_.count = (problem_.kv_len + part_keys_ - 1) / part_keys_;
+  parts_.floats = int64_t{grid_.width} * (problem_.value_dim + 2);
+}
+
 // Rows of the result do not depend on how many panels a tile has, so threads may decide.
 void ForwardPlan::choose_tiles() {
-  choose_kernel();
   const int width = grid_.width;
   const int64_t row_bytes = 4 * (problem_.head_dim + problem_.value_dim);
   int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
   if (tiles_ != nullptr && row_bytes <= kNarrowRowBytes) rows = width;
   const int64_t threads = std::max(1, num_threads());
-  int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, kMostPanels));
+  int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, in_parts() ? 1 : kMostPanels));
   while (panels > 1 && most_tasks(panels) < kTasksOfThread * threads) panels /= 2;
   while (panels > 1 && (panels - 1) * width >= rows_of_heads(problem_.q_len)) --panels;
   settings_.panels = panels;
   grid_.rows = panels * width;
-  workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks(panels), 1, threads));
+  workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks(panels) * parts_.count, 1, threads));
   // Tiles that read one head's K and V, on the average.
   const int64_t tiles =
       most_tasks(panels) / std::max<int64_t>(1, problem_.batch * problem_.kv_heads);
-  shares_copies_ = tiles_ != nullptr || tiles >= kFewestSharing;
+  shares_copies_ = tiles_ != nullptr || (tiles >= kFewestSharing && !in_parts());
   // One thread never waits for another at the end of a wave.
   wave_heads_ = threads == 1 ? 1 : threads * kWaveTasksOfThread / std::max<int64_t>(tiles, 1) + 1;
   // Step 3 walks down columns of V; two panels already pay for a copy where they lie close.
@@ -174,6 +217,9 @@ Shared ForwardPlan::cut_shared(WorkspaceCutter& cutter) const {
   shared.table = cutter.take<int64_t>(problem_.packed ? problem_.batch + 1 : 0);
   if (shares_copies_) {
     shared.copies = cutter.take<float>(KeyCopies(problem_, settings_, wave_heads_).floats());
+  }
+  if (in_parts()) {
+    shared.parts = cutter.take<float>(most_tasks(1) * parts_.count * parts_.floats);
   }
   return shared;
 }
@@ -212,32 +258,65 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   return scratch;
 }
 
-void ForwardPlan::run_tile(const Tensors& tensors, const Addresses& addresses,
-                           const TilePlace& place, const KeyCopies::Place& copies,
-                           const WorkerScratch& scratch) const {
+ForwardTile ForwardPlan::tile_at(const Call& call, const TilePlace& place,
+                                 const WorkerScratch& scratch) const {
   ForwardTile tile;
-  tile.key_copy = copies.keys;
-  tile.value_copy = copies.values;
-  const HeadGroup group(problem_, tensors, addresses, grid_);
   if (grid_.heads > 1) {
-    group.gather(place, scratch.group, tile);
+    HeadGroup(problem_, call.tensors, call.addresses, grid_).gather(place, scratch.group, tile);
   } else {
-    fill_tile(problem_, tensors, addresses, place, tile);
-    tile.out = addresses.q_output(tensors.out, place.sequence, place.head, place.first_row);
-    tile.lse = addresses.statistic(tensors.lse, place.sequence, place.head, place.first_row);
+    fill_tile(problem_, call.tensors, call.addresses, place, tile);
+    tile.out =
+        call.addresses.q_output(call.tensors.out, place.sequence, place.head, place.first_row);
+    tile.lse =
+        call.addresses.statistic(call.tensors.lse, place.sequence, place.head, place.first_row);
   }
   fill_intervals(place.sequence.band, place, grid_, scratch.key_begin, scratch.key_end);
   tile.key_begin = scratch.key_begin;
   tile.key_end = scratch.key_end;
-  attend_(settings_, tile, scratch.arrays);
-  if (grid_.heads > 1) group.hand_out(place, tile);
+  return tile;
+}
+
+// What is left to do when a tile is finished.
+void ForwardPlan::hand_out(const Call& call, const TilePlace& place,
+                           const ForwardTile& tile) const {
+  if (grid_.heads > 1) {
+    HeadGroup(problem_, call.tensors, call.addresses, grid_).hand_out(place, tile);
+  }
   if (settings_.has_sink) return;
   for (int lane = 0; lane < place.rows; ++lane) {
     if (tile.key_end[lane] - tile.key_begin[lane] != 1) continue;
     const HeadRow own = row_of(grid_, place, lane);
-    single_key_forward(problem_, tensors, addresses,
+    single_key_forward(problem_, call.tensors, call.addresses,
                        {place.sequence, own.head, own.row, tile.key_begin[lane]});
   }
+}
+
+void ForwardPlan::run_tile(const Call& call, const TilePlace& place, const KeyCopies::Place& copies,
+                           const WorkerScratch& scratch) const {
+  ForwardTile tile = tile_at(call, place, scratch);
+  tile.key_copy = copies.keys;
+  tile.value_copy = copies.values;
+  attend_(settings_, tile, scratch.arrays);
+  hand_out(call, place, tile);
+}
+
+void ForwardPlan::run_part(const Call& call, const TilePlace& place, int64_t part,
+                           const WorkerScratch& scratch) const {
+  const ForwardTile tile = tile_at(call, place, scratch);
+  const int64_t begin = part * part_keys_;
+  const int64_t end = begin + part_keys_;
+  for (int lane = 0; lane < grid_.width; ++lane) {
+    scratch.key_begin[lane] = std::clamp(scratch.key_begin[lane], begin, end);
+    scratch.key_end[lane] = std::clamp(scratch.key_end[lane], begin, end);
+  }
+  vectors_->attend_part(settings_, tile, scratch.arrays);
+}
+
+void ForwardPlan::merge(const Call& call, const TilePlace& place,
+                        const WorkerScratch& scratch) const {
+  const ForwardTile tile = tile_at(call, place, scratch);
+  vectors_->merge_parts(settings_, tile, scratch.arrays, parts_);
+  hand_out(call, place, tile);
 }
 
 void ForwardPlan::run(const Tensors& tensors, void* workspace, void* /*stream*/) const {
@@ -250,6 +329,26 @@ void ForwardPlan::run(const Tensors& tensors, void* workspace, void* /*stream*/)
   cut(measure);
   const size_t worker_bytes = measure.used();
   const int workers = std::min(workers_, num_threads());
+  const Call call = {tensors, addresses};
+  if (in_parts()) {
+    const auto scratch_of = [&](int64_t part, int worker) {
+      WorkspaceCutter own(own_memory + static_cast<size_t>(worker) * worker_bytes);
+      WorkerScratch scratch = cut(own);
+      place_part(shared.parts + part * parts_.floats, scratch.arrays);
+      return scratch;
+    };
+    // The tiles of a kv head take the same part one after the other.
+    const int64_t tiles = grid_.tiles_of(problem_.q_len);
+    parallel_for(tasks.count() * parts_.count, workers, [&](int64_t task, int worker) {
+      const int64_t part = task / tiles % parts_.count;
+      const int64_t tile = task / tiles / parts_.count * tiles + task % tiles;
+      run_part(call, tasks.place(tile), part, scratch_of(tile * parts_.count + part, worker));
+    });
+    parallel_for(tasks.count(), workers, [&](int64_t task, int worker) {
+      merge(call, tasks.place(task), scratch_of(task * parts_.count, worker));
+    });
+    return;
+  }
   const auto attend = [&](int64_t task, int worker, const KeyCopies* copies, const Wave& wave) {
     WorkspaceCutter own(own_memory + static_cast<size_t>(worker) * worker_bytes);
     const TilePlace place = tasks.place(task);
@@ -259,7 +358,7 @@ void ForwardPlan::run(const Tensors& tensors, void* workspace, void* /*stream*/)
       copied = copies->place(addresses, wave, place.sequence.index * problem_.kv_heads + kv_head,
                              shared.copies);
     }
-    run_tile(tensors, addresses, place, copied, cut(own));
+    run_tile(call, place, copied, cut(own));
   };
   if (!shares_copies_) {
     parallel_for(tasks.count(), workers,

@@ -262,9 +262,9 @@ void start_tile(const Settings& settings, const ForwardTile& tile, const Forward
   }
 }
 
+// All of a tile but its end; `part`: of the keys, or all of them.
 template <class S>
-void forward_tile(const Settings& settings, const ForwardTile& tile,
-                  const ForwardScratch& scratch) {
+void attend_part(const Settings& settings, const ForwardTile& tile, const ForwardScratch& scratch) {
   constexpr int kW = kWidth<S>;
   start_tile<S>(settings, tile, scratch);
   const int panels = (tile.rows + kW - 1) / kW;
@@ -278,6 +278,46 @@ void forward_tile(const Settings& settings, const ForwardTile& tile,
     for (int panel = 0; panel < panels; ++panel) {
       attend_panel<S>(settings, tile, scratch, block, panel);
     }
+  }
+}
+
+template <class S>
+void forward_tile(const Settings& settings, const ForwardTile& tile,
+                  const ForwardScratch& scratch) {
+  attend_part<S>(settings, tile, scratch);
+  finish_tile<S>(settings, tile, scratch);
+}
+
+// Joins the parts of a tile of one panel in the first, in order, and finishes the tile.
+template <class S>
+void merge_parts(const Settings& settings, const ForwardTile& tile, const ForwardScratch& scratch,
+                 const KeyParts& parts) {
+  constexpr int kW = kWidth<S>;
+  using Vector = typename S::Vector;
+  float tops[kW];
+  for (int lane = 0; lane < kW; lane += S::kLanes) {
+    Vector top = S::set1(-kInfinity);
+    for (int64_t part = 0; part < parts.count; ++part) {
+      top = S::max(S::load(scratch.maxima + part * parts.floats + lane), top);
+    }
+    S::store(tops + lane, top);
+  }
+  for (int64_t part = 0; part < parts.count; ++part) {
+    const int64_t from = part * parts.floats;
+    for (int lane = 0; lane < kW; lane += S::kLanes) {
+      const Vector top = S::max(S::load(tops + lane), S::set1(kLowestFloat));
+      const Vector factor = exp2_below_128<S>(S::sub(S::load(scratch.maxima + from + lane), top));
+      const Vector before = part == 0 ? S::set1(0) : S::load(scratch.sums + lane);
+      S::store(scratch.sums + lane, S::fma(S::load(scratch.sums + from + lane), factor, before));
+      for (int d = 0; d < settings.value_dim; ++d) {
+        float* const out = scratch.outs + d * kW + lane;
+        const Vector sum = part == 0 ? S::set1(0) : S::load(out);
+        S::store(out, S::fma(S::load(out + from), factor, sum));
+      }
+    }
+  }
+  for (int lane = 0; lane < kW; lane += S::kLanes) {
+    S::store(scratch.maxima + lane, S::load(tops + lane));
   }
   finish_tile<S>(settings, tile, scratch);
 }

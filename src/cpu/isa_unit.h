@@ -33,7 +33,8 @@ __attribute__((noinline)) double fma_rounds(int64_t rounds) {
 
 template <class S>
 constexpr ForwardKernels forward_of() {
-  return {kWidth<S>, S::kScoreRows, &forward_tile<S>, &copy_keys<S>};
+  return {kWidth<S>,       S::kScoreRows,   &forward_tile<S>,
+          &attend_part<S>, &merge_parts<S>, &copy_keys<S>};
 }
 
 // Thin: S with one vector in a panel; Narrow: with fewer.

@@ -36,6 +36,20 @@ TEST(Grouped, AnyLayoutAndLengths) {
   });
 }
 
+// Long keys of few rows are attended to in parts, of 1024 keys or more.
+TEST(Grouped, PartsOfTheKeys) {
+  for (const char* sizes :
+       {"q=1 kv=2049 d=16", "hq=8 hkv=2 q=3 kv=3000 d=20 dv=12", "hq=40 hkv=1 q=1 kv=4100 d=8"}) {
+    for (const char* options :
+         {"", "mask=causal", "mask=window:300:1 alibi=2 sink=1 dropout=0.2", "softcap=5 dtype=bf16",
+          // one key; the keys of one part; nothing
+          "mask=window:0:0", "mask=window:0:0:-1500 dtype=fp16", "mask=window:900:0:-1100 sink=1",
+          "mask=causal:-2990", "mask=causal:-9000"}) {
+      expect_matches_reference(std::string(sizes) + " " + options);
+    }
+  }
+}
+
 // One row of a head has the bits that it has where K and V are the head's own.
 TEST(Grouped, SharingChangesNoBit) {
   const std::string rest = " q=1 kv=300 d=24 alibi=2 sink=1 dropout=0.2";

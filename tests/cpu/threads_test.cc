@@ -105,7 +105,8 @@ TEST(Threads, DoNotChangeABit) {
   for (const char* text :
        {"b=2 hq=6 hkv=2 q=300 kv=900 d=48 mask=causal dir=bwd",
         "hq=2 q=150 kv=2500 d=128 dv=64 dtype=bf16 dropout=0.1 dir=bwd",
-        "hq=4 hkv=1 qlens=70,0,300 kvlens=1200,5,40 d=32 mask=window:100:20 sink=1 dir=bwd"}) {
+        "hq=4 hkv=1 qlens=70,0,300 kvlens=1200,5,40 d=32 mask=window:100:20 sink=1 dir=bwd",
+        "q=1 kv=5000 d=32", "hq=12 hkv=2 q=7 kv=5000 d=32 mask=causal dropout=0.1 sink=1"}) {
     const auto one = output_of(text, 1);
     for (int threads : {2, 3, 7}) EXPECT_EQ(output_of(text, threads), one) << text;
   }
