@@ -29,13 +29,7 @@ TW_DEVICE void online_softmax(float (&s)[kCount], OnlineRows& rows, float c, flo
   float reference[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    float maximum = rows.max[row];
-#pragma unroll
-    for (int i = 0; i < kCount / 4; ++i) {
-      maximum = fmaxf(maximum, fmaxf(s[4 * i + 2 * row], s[4 * i + 2 * row + 1]));
-    }
-    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
-    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+    const float maximum = row_maximum(s, row, rows.max[row]);
     reference[row] = maximum == minus_infinity() ? 0.0f : maximum;  // -inf - -inf is no number
     factor[row] = exp2_approx((rows.max[row] - reference[row]) * c);
     rows.max[row] = maximum;

@@ -88,16 +88,21 @@ TW_DEVICE bool too_large(const float (&sum)[2]) {
   return !(sum[0] <= kCeiling) || !(sum[1] <= kCeiling);  // NaN counts as too large
 }
 
-// Raises the maximum of a row to that of the tile; returns what older sums must be multiplied by.
-template <Element kElement, int kCount>
-TW_DEVICE float raise_maximum(const float (&s)[kCount], RowState& rows, int row, float c) {
-  float maximum = rows.max[row];
+// The largest of `maximum` and a row of the tile, of which four lanes hold a share each.
+template <int kCount>
+TW_DEVICE float row_maximum(const float (&s)[kCount], int row, float maximum) {
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) {
     maximum = fmaxf(maximum, fmaxf(s[4 * i + 2 * row], s[4 * i + 2 * row + 1]));
   }
   maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
-  maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+  return fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+}
+
+// Raises the maximum of a row to that of the tile; returns what older sums must be multiplied by.
+template <Element kElement, int kCount>
+TW_DEVICE float raise_maximum(const float (&s)[kCount], RowState& rows, int row, float c) {
+  const float maximum = row_maximum(s, row, rows.max[row]);
   const float factor = exp2_approx((rows.max[row] - maximum) * c);
   set_maximum<kElement>(rows, row, maximum, c);
   return factor;
