@@ -9,15 +9,13 @@
 // as rows for 3. Sums over a range are float, whatever the elements. docs/cpu-kernels.md
 #pragma once
 
+#include "cpu/dropout.h"
 #include "cpu/micro_kernel.h"
 #include "cpu/pack.h"
 #include "cpu/softmax_tile.h"
 
 namespace tilewise::cpu {
 
-// dropout.cc
-void fill_keep(const Settings& settings, const Tile& tile, const PanelKeys& keys, int first_lane,
-               int width, float* keep);
 // Step 3 over visible pairs only (visible.cc). row_strides: floats of a row of d_k and of d_v.
 void add_visible_gradients(const Settings& settings, const BackwardTile& tile,
                            const BackwardScratch& scratch, const Block& block, int width,
@@ -182,7 +180,7 @@ bool score_panel(const Settings& settings, const BackwardTile& tile, const Backw
     zero_lanes<S>(first_d_score, count, stride);
   }
   const bool dropped = settings.dropout.threshold != 0;
-  if (dropped) fill_keep(settings, tile, keys, panel * kW, kW, scratch.keep);
+  if (dropped) fill_keep<S>(settings, tile, keys, panel, scratch.keep);
   if (keys.full && settings.softcap == 0 && !settings.has_alibi && !dropped) {
     weigh_plain_gradients<S>(settings, scratch, count, panel, first_weight, first_d_score);
   } else {

@@ -10,15 +10,13 @@
 // lanes' key intervals; only partial ones are masked. docs/cpu-kernels.md
 #pragma once
 
+#include "cpu/dropout.h"
 #include "cpu/micro_kernel.h"
 #include "cpu/pack.h"
 #include "cpu/softmax_tile.h"
 
 namespace tilewise::cpu {
 
-// Dropout factors keep[key][lane] of a panel (dropout.cc).
-void fill_keep(const Settings& settings, const Tile& tile, const PanelKeys& keys, int first_lane,
-               int width, float* keep);
 // out [value_dim, width] += values^T weights over visible pairs only (visible.cc).
 void add_visible_values(const Settings& settings, const Tile& tile, const PanelKeys& keys,
                         const PanelLanes& lanes, const float* weights, const Rows& values,
@@ -170,7 +168,7 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
 
   weigh<S>(count, before, maxima, scratch.scores, scratch.sums + panel * kW, scratch.factors);
   if (settings.dropout.threshold != 0) {
-    fill_keep(settings, tile, keys, panel * kW, kW, scratch.keep);
+    fill_keep<S>(settings, tile, keys, panel, scratch.keep);
     for (int64_t i = 0; i < count * kW; i += S::kLanes) {
       S::store(scratch.scores + i, S::mul(S::load(scratch.scores + i), S::load(scratch.keep + i)));
     }

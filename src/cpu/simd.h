@@ -3,6 +3,7 @@
 // inlined:
 //
 //   kLanes, Vector, Mask                  floats of one vector
+//   Words, multiply_wide                  as many 32-bit words; ^ + & >= are the compiler's
 //   kScoreRows, kScoreVectors             micro-kernel shape of products with queries in lanes
 //   kGradientRows, kGradientVectors       and of products with head_dim in lanes
 //   load store load_first store_first     unaligned; *_first: the first n lanes, the rest 0

@@ -16,6 +16,7 @@ struct Avx2 {
   static constexpr int kGradientVectors = 2;
   using Vector = __m256;
   using Mask = __m256;
+  using Words = uint32_t __attribute__((vector_size(32)));
 
   static TW_INLINE Vector load(const float* p) { return _mm256_loadu_ps(p); }
   static TW_INLINE void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
@@ -100,6 +101,16 @@ struct Avx2 {
     static_assert(kColumns == 4);
     _mm_storeu_ps(p, _mm256_castps256_ps128(v));
     if (count > 1) _mm_storeu_ps(p + strip, _mm256_extractf128_ps(v, 1));
+  }
+
+  // The low halves of x times m; `high`: the high ones.
+  static TW_INLINE Words multiply_wide(Words x, uint32_t m, Words& high) {
+    const auto words = reinterpret_cast<__m256i>(x);
+    const __m256i factor = _mm256_set1_epi32(static_cast<int>(m));
+    const __m256i even = _mm256_mul_epu32(words, factor);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(words, 32), factor);
+    high = reinterpret_cast<Words>(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa));
+    return reinterpret_cast<Words>(_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa));
   }
 
   static TW_INLINE void pin(Vector& v) { asm("" : "+x"(v)); }

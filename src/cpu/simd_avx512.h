@@ -16,6 +16,7 @@ struct Avx512 {
   static constexpr int kGradientVectors = 2;
   using Vector = __m512;
   using Mask = __mmask16;
+  using Words = uint32_t __attribute__((vector_size(64)));
 
   static TW_INLINE Vector load(const float* p) { return _mm512_loadu_ps(p); }
   static TW_INLINE void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }
@@ -110,6 +111,18 @@ struct Avx512 {
     static_assert(kColumns == 8);
     _mm256_storeu_ps(p, _mm512_castps512_ps256(v));
     if (count > 1) _mm256_storeu_ps(p + strip, _mm512_extractf32x8_ps(v, 1));
+  }
+
+  // The low halves of x times m; `high`: the high ones.
+  static TW_INLINE Words multiply_wide(Words x, uint32_t m, Words& high) {
+    const auto words = reinterpret_cast<__m512i>(x);
+    const __m512i factor = _mm512_set1_epi32(static_cast<int>(m));
+    const __m512i even = _mm512_mul_epu32(words, factor);
+    const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(words, 32), factor);
+    high =
+        reinterpret_cast<Words>(_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd));
+    return reinterpret_cast<Words>(
+        _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32)));
   }
 
   static TW_INLINE void pin(Vector& v) { asm("" : "+v"(v)); }

@@ -17,6 +17,7 @@ struct Neon {
   static constexpr int kGradientVectors = 4;
   using Vector = float32x4_t;
   using Mask = uint32x4_t;
+  using Words = uint32x4_t;
 
   static TW_INLINE Vector load(const float* p) { return vld1q_f32(p); }
   static TW_INLINE void store(float* p, Vector v) { vst1q_f32(p, v); }
@@ -91,6 +92,14 @@ struct Neon {
   static TW_INLINE void store_strips(float* p, int64_t, int, Vector v) {
     static_assert(kColumns == kLanes);
     store(p, v);
+  }
+
+  // The low halves of x times m; `high`: the high ones.
+  static TW_INLINE Words multiply_wide(Words x, uint32_t m, Words& high) {
+    const uint32x4_t first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(x), m));
+    const uint32x4_t last = vreinterpretq_u32_u64(vmull_n_u32(vget_high_u32(x), m));
+    high = vuzp2q_u32(first, last);
+    return vuzp1q_u32(first, last);
   }
 
   static TW_INLINE void pin(Vector& v) { asm("" : "+w"(v)); }

@@ -102,6 +102,12 @@ struct Scalar {
     store(p, v);
   }
 
+  // The low halves of x times m; `high`: the high ones.
+  static TW_INLINE Words multiply_wide(Words x, uint32_t m, Words& high) {
+    for (int i = 0; i < kLanes; ++i) high[i] = static_cast<uint32_t>(uint64_t{x[i]} * m >> 32);
+    return x * m;
+  }
+
   static TW_INLINE void pin(Vector&) {}
 
  private:
