@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Reads the machine code of forward kernels and fails on what ptxas must not have done.
 
-    sass_check.py CUOBJDUMP FILE.cubin|DIRECTORY...
+    sass_check.py VENV FILE.cubin|DIRECTORY...
+    sass_check.py VENV --where          which cuobjdump that takes; exit status 1 when there is none
+
+cuobjdump is one of PATH, of a CUDA toolkit, or of the virtual environment VENV.
 
 Innermost loops that hold wgmma (HGMMA) are the steps of the kernel. In each of them:
   * no local memory (LDL, STL): spills may stand at item edges, not in the loop
@@ -9,12 +12,26 @@ Innermost loops that hold wgmma (HGMMA) are the steps of the kernel. In each of 
     for QK and the wait for PV. ptxas moves the second wait up when nothing stops it, silently.
 """
 
+import concurrent.futures
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
+
+
+def find_cuobjdump(venv, toolkits=(os.environ.get("CUDA_HOME", ""), "/usr/local/cuda")):
+    on_path = shutil.which("cuobjdump")
+    found = [pathlib.Path(on_path)] if on_path else []
+    found += [pathlib.Path(kit, "bin", "cuobjdump") for kit in toolkits if kit]
+    found += pathlib.Path(venv).glob("lib/python3*/site-packages/nvidia/cu*/bin/cuobjdump")
+    for path in found:
+        if path.exists():
+            return str(path)
+    sys.exit("sass_check: no cuobjdump; ./dev test brings it")
 
 
 def instructions(cuobjdump, path):
@@ -67,14 +84,19 @@ def check_loop(body):
 
 
 def main():
-    cuobjdump, paths = sys.argv[1], []
+    cuobjdump, paths = find_cuobjdump(sys.argv[1]), []
+    if sys.argv[2:] == ["--where"]:
+        print(cuobjdump)
+        return 0
     for path in map(pathlib.Path, sys.argv[2:]):
         paths += sorted(path.glob("*.cubin")) if path.is_dir() else [path]
     if not paths:
         sys.exit("sass_check: no cubins; forward_compile \"\" DIRECTORY writes them")
     failures = 0
-    for path in paths:
-        for body in innermost_loops(instructions(cuobjdump, path)):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        codes = list(pool.map(lambda path: instructions(cuobjdump, path), paths))
+    for path, code in zip(paths, codes):
+        for body in innermost_loops(code):
             problems, share = check_loop(body)
             # Sequential loops wait for both products first: no exponential lies between.
             order = "overlapped" if share > 0.1 else "sequential"
