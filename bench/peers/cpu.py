@@ -1,6 +1,7 @@
 """Times the cpu backend beside its peers, shape by shape, in one run.
 
-  cpu.py [--program build/bin/tilewise] [--threads N] [--set forward|backward|quick] [--json FILE]
+  cpu.py [--program build/bin/tilewise] [--threads N] [--set all|forward|backward|quick]
+         [--json FILE]
 
 Peers: PyTorch (scaled_dot_product_attention, forward and backward), ONNX Runtime
 (MultiHeadAttention, fp32), OpenVINO (ScaledDotProductAttention) and JAX (dot_product_attention,
@@ -107,10 +108,14 @@ def jax_call(n, d, causal, dtype, backward, threads):
     return lambda: attention(q, k, v).block_until_ready()
 
 
+def stay_on(threads):
+    """This process, and what it starts, on as many cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
 def measure_here(peer, shape, dtype, backward, threads):
     """Milliseconds of one call in this process."""
-    cores = sorted(os.sched_getaffinity(0))[:threads]
-    os.sched_setaffinity(0, cores)
+    stay_on(threads)
     call = globals()[peer + "_call"](*shape, dtype, backward, threads)
     # Work may run on a pool even when one thread is asked for: count the whole process.
     clock = time.process_time if threads == 1 else time.perf_counter
@@ -150,7 +155,8 @@ def case_text(shape, dtype, backward):
 def measure_tilewise(program, shape, dtype, backward, threads):
     command = [program, "bench", case_text(shape, dtype, backward), "--threads", str(threads),
                "-r", "5", "--backend", "cpu", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True,
+                          preexec_fn=lambda: stay_on(threads))
     return json.loads(done.stdout)
 
 
@@ -200,14 +206,27 @@ def versions_of(peers):
 def work_of(name):
     if name == "quick":
         return [((512, 64, False), "fp32", False), ((512, 64, True), "fp32", True)]
-    return [(shape, dtype, name == "backward") for dtype in ("fp32", "bf16") for shape in SHAPES]
+    directions = {"all": (False, True), "forward": (False,), "backward": (True,)}[name]
+    return [(shape, dtype, backward) for backward in directions for dtype in ("fp32", "bf16")
+            for shape in SHAPES]
+
+
+def write_result(path, report, rows, peers):
+    """After every row, so that a run that is stopped has written what it measured."""
+    versions = report["versions"] | versions_of(peers) | {"python": platform.python_version()}
+    result = report | {"versions": versions, "rows": rows,
+                       "command": "bench/peers/cpu.py " + " ".join(sys.argv[1:]),
+                       "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
+                           "T", "seconds")}
+    with open(path, "w") as file:
+        file.write(json.dumps(result, indent=1) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/bin/tilewise")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--set", default="forward", choices=["forward", "backward", "quick"])
+    parser.add_argument("--set", default="forward", choices=["all", "forward", "backward", "quick"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
@@ -219,23 +238,20 @@ def main():
     there = [peer for peer, module in PEERS.items() if importlib.util.find_spec(module)]
     for peer in PEERS.keys() - set(there):
         print(f"not installed, so left out: {peer}", file=sys.stderr)
-    rows, report = [], None
+    rows, first = [], None
     for shape, dtype, backward in work_of(options.set):
         peers = [peer for peer in there if takes(peer, dtype, backward)]
         row, report = run_shape(options.program, shape, dtype, backward, options.threads, peers,
                                 options.rounds)
         rows.append(row)
+        first = first or report
         say(row)
+        if options.json:
+            write_result(options.json, first, rows, there)
     best = [min(p["ms"] for p in row["peers"].values()) / row["ms"] for row in rows if row["peers"]]
     if best:
         print(f"against the best peer of each shape: geomean "
               f"{math.exp(statistics.fmean(map(math.log, best))):.2f} x, least {min(best):.2f} x")
-    if options.json:
-        report["versions"] |= versions_of(there) | {"python": platform.python_version()}
-        report |= {"rows": rows, "command": "bench/peers/cpu.py " + " ".join(sys.argv[1:]),
-                   "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds")}
-        with open(options.json, "w") as file:
-            file.write(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
