@@ -63,6 +63,26 @@ foreach(folder IN LISTS test_folders)
   endforeach()
 endforeach()
 
+# What the compiler made of the kernels: how fast the micro-kernel is, and no vectors spilled in the
+# hot loops (bounds are GCC's). Neither says anything of a sanitized build.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT TILEWISE_SANITIZE)
+  add_executable(micro_kernel_speed
+    tests/speed/micro_kernel_speed.cc tests/speed/avx2.cc tests/speed/avx512.cc)
+  tilewise_compiled(micro_kernel_speed)
+  set_source_files_properties(tests/speed/avx2.cc PROPERTIES
+    COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx2_options}")
+  set_source_files_properties(tests/speed/avx512.cc PROPERTIES
+    COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options}")
+  set_target_properties(micro_kernel_speed PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  add_test(NAME micro_kernel_speed COMMAND micro_kernel_speed)
+  set_tests_properties(micro_kernel_speed PROPERTIES RUN_SERIAL TRUE)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_test(NAME cpu_spills COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/cpu/spill_check.py"
+             $<TARGET_OBJECTS:tilewise_objects> COMMAND_EXPAND_LISTS)
+  endif()
+endif()
+
 set_target_properties(once PROPERTIES EXCLUDE_FROM_ALL FALSE)  # tests/bytes runs it
 
 # The sanitizers change what the library needs, so only the plain build is looked at as a package.

@@ -10,8 +10,9 @@ set_source_files_properties(src/cpu/isa_scalar.cc src/cpu/isa_neon.cc PROPERTIES
   COMPILE_OPTIONS "${tilewise_isa_options}")
 # The file of an instruction set of another kind of processor is empty.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(tilewise_avx2_options -mavx2 -mfma -mf16c -mbmi2)
   set_source_files_properties(src/cpu/isa_avx2.cc PROPERTIES
-    COMPILE_OPTIONS "${tilewise_isa_options};-mavx2;-mfma;-mf16c;-mbmi2")
+    COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx2_options}")
   set(tilewise_avx512_options -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2)
   set_source_files_properties(src/cpu/isa_amx.cc PROPERTIES
     COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options};-mavx512bf16")
