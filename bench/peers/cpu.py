@@ -4,8 +4,11 @@
          [--json FILE]
 
 Peers: PyTorch (scaled_dot_product_attention, forward and backward), ONNX Runtime
-(MultiHeadAttention, fp32), OpenVINO (ScaledDotProductAttention) and JAX (dot_product_attention,
-fp32); each that is not installed is left out and named. Every contender of a shape runs in a
+(MultiHeadAttention, fp32), OpenVINO (ScaledDotProductAttention), JAX (dot_product_attention,
+fp32) and ggml (ggml_flash_attn_ext); each that is not installed is left out and named. ggml is one
+when the environment variable GGML_LIBRARIES names the folder with its libggml-base.so and
+libggml-cpu.so; the source package llama-cpp-python holds its sources (vendor/llama.cpp/ggml), which
+cmake builds alone. Every contender of a shape runs in a
 process of its own that may use N cores, the contenders take turns for several rounds, and the
 median of the rounds counts, so that a machine whose clock moves is unfair to nobody. One thread is
 timed by its CPU time, several by the wall. Inputs are normal(0, 1), contiguous [b, h, s, d].
@@ -26,15 +29,19 @@ import sys
 import time
 
 SHAPES = [(n, d, causal) for d in (64, 128) for n in (512, 1024, 4096) for causal in (False, True)]
+GGML = "GGML_LIBRARIES"
 PEERS = {"torch": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino", "jax": "jax"}
 HEADS = 8
 SECONDS = 0.4  # of one measurement
+LONGEST_OF_JAX = 1024  # it takes 6 and 10 times as long at 4096, and most of the run's time
 
 
-def takes(peer, dtype, backward):
+def takes(peer, shape, dtype, backward):
     if backward:
         return peer == "torch"
-    return dtype == "fp32" or peer in ("torch", "openvino")
+    if peer == "jax" and shape[0] > LONGEST_OF_JAX:
+        return False
+    return dtype == "fp32" or peer in ("torch", "openvino", "ggml")
 
 
 # --- one peer, one shape: each returns a function that computes once ---
@@ -106,6 +113,69 @@ def jax_call(n, d, causal, dtype, backward, threads):
     q, k, v = (jax.random.normal(key, (1, n, HEADS, d)) for _ in range(3))
     attention = jax.jit(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=causal))
     return lambda: attention(q, k, v).block_until_ready()
+
+
+def ggml_library():
+    """ggml's functions, with the types of what they take."""
+    import ctypes
+    folder = os.environ[GGML]
+    base = ctypes.CDLL(os.path.join(folder, "libggml-base.so"), ctypes.RTLD_GLOBAL)
+    cpu = ctypes.CDLL(os.path.join(folder, "libggml-cpu.so"))
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("bytes", ctypes.c_size_t), ("data", ctypes.c_void_p),
+                    ("no_alloc", ctypes.c_bool)]
+    pointer, number, size = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
+    for library, name, result, arguments in (
+            (base, "ggml_init", pointer, [Memory]),
+            (base, "ggml_new_tensor_4d", pointer, [pointer, ctypes.c_int] + [size] * 4),
+            (base, "ggml_get_data", pointer, [pointer]),
+            (base, "ggml_flash_attn_ext", pointer, [pointer] * 5 + [number] * 3),
+            (base, "ggml_new_graph", pointer, [pointer]),
+            (base, "ggml_build_forward_expand", None, [pointer] * 2),
+            (base, "ggml_backend_graph_compute", ctypes.c_int, [pointer] * 2),
+            (cpu, "ggml_backend_cpu_init", pointer, []),
+            (cpu, "ggml_backend_cpu_set_n_threads", None, [pointer, ctypes.c_int])):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(base, name, function)
+    return base, Memory
+
+
+def ggml_call(n, d, causal, dtype, backward, threads):
+    """q is fp32 always, k and v of the dtype; the causal mask is a matrix of fp16."""
+    import ctypes
+    import numpy
+    ggml, memory = ggml_library()
+    context = ggml.ggml_init(memory(16 * HEADS * n * d + 2 * n * n + 2**26, None, False))
+
+    def tensor(kind, values, *shape):
+        made = ggml.ggml_new_tensor_4d(context, kind, *shape)
+        ctypes.memmove(ggml.ggml_get_data(made), values.ctypes.data, values.nbytes)
+        return made
+
+    def normal(kind):
+        values = numpy.random.randn(HEADS, n, d).astype(numpy.float32)
+        if kind == bf16:
+            values = (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
+        return tensor(kind, values, d, n, HEADS, 1)
+    fp32, fp16, bf16 = 0, 1, 30  # of enum ggml_type
+    kind = {"fp32": fp32, "bf16": bf16}[dtype]
+    mask = None
+    if causal:
+        hidden = numpy.triu(numpy.full((n, n), -numpy.inf, numpy.float16), 1)
+        mask = tensor(fp16, hidden, n, n, 1, 1)
+    out = ggml.ggml_flash_attn_ext(context, normal(fp32), normal(kind), normal(kind), mask,
+                                   d ** -0.5, 0, 0)
+    graph = ggml.ggml_new_graph(context)
+    ggml.ggml_build_forward_expand(graph, out)
+    backend = ggml.ggml_backend_cpu_init()
+    ggml.ggml_backend_cpu_set_n_threads(backend, threads)
+
+    def compute():
+        if ggml.ggml_backend_graph_compute(backend, graph) != 0:
+            raise RuntimeError("ggml could not compute")
+    return compute
 
 
 def stay_on(threads):
@@ -200,7 +270,27 @@ def say(row):
 
 def versions_of(peers):
     from importlib import metadata
-    return {peer: metadata.version(peer) for peer in peers}
+    versions = {peer: metadata.version(peer) for peer in peers if peer != "ggml"}
+    if "ggml" in peers:
+        versions["ggml"] = ggml_version()
+    return versions
+
+
+def ggml_version():
+    import ctypes
+    base, _ = ggml_library()
+    base.ggml_version.restype = ctypes.c_char_p
+    return base.ggml_version().decode()
+
+
+def installed_peers():
+    there = [peer for peer, module in PEERS.items() if importlib.util.find_spec(module)]
+    for peer in PEERS.keys() - set(there):
+        print(f"not installed, so left out: {peer}", file=sys.stderr)
+    if GGML in os.environ:
+        return there + ["ggml"]
+    print(f"{GGML} is not set, so left out: ggml", file=sys.stderr)
+    return there
 
 
 def work_of(name):
@@ -235,12 +325,10 @@ def main():
         peer, shape, dtype, backward, threads = json.loads(options.measure)
         print(measure_here(peer, shape, dtype, backward, threads))
         return
-    there = [peer for peer, module in PEERS.items() if importlib.util.find_spec(module)]
-    for peer in PEERS.keys() - set(there):
-        print(f"not installed, so left out: {peer}", file=sys.stderr)
+    there = installed_peers()
     rows, first = [], None
     for shape, dtype, backward in work_of(options.set):
-        peers = [peer for peer in there if takes(peer, dtype, backward)]
+        peers = [peer for peer in there if takes(peer, shape, dtype, backward)]
         row, report = run_shape(options.program, shape, dtype, backward, options.threads, peers,
                                 options.rounds)
         rows.append(row)
