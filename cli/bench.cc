@@ -105,7 +105,21 @@ double device_peak_flops(const std::string& device, DType dtype) {
   return 0;
 }
 
-Row row_of(const Measurement& m, const BenchOptions& options, double peak_gflops, Clock clock) {
+// Measured beside a case; 0: unknown, or none.
+struct Peaks {
+  double gflops = 0;         // of multiply-adds; on a device, by its data sheet
+  double matrix_gflops = 0;  // of bf16 products on matrix tiles
+};
+
+// Before each case: the clock rate of a shared machine moves.
+Peaks measure_peaks(const Case& c) {
+  Peaks peaks;
+  peaks.gflops = cpu::measure_fma_peak(num_threads()) * 1e-9;
+  if (c.dtype == DType::bf16) peaks.matrix_gflops = cpu::measure_matrix_peak(num_threads()) * 1e-9;
+  return peaks;
+}
+
+Row row_of(const Measurement& m, const BenchOptions& options, const Peaks& peaks, Clock clock) {
   Row row;
   row.add("case", m.text).add("backend", m.backend);
   if (m.device.empty()) {
@@ -118,7 +132,9 @@ Row row_of(const Measurement& m, const BenchOptions& options, double peak_gflops
   row.add("ms", m.timing.median_s * 1e3);
   row.add("ms_p10", m.timing.p10_s * 1e3).add("ms_p90", m.timing.p90_s * 1e3);
   row.add("tflops", m.gflops * 1e-3).add("share_of_peak", m.share);
-  row.add("peak_gflops", peak_gflops).add("workspace_bytes", m.workspace_bytes);
+  row.add("peak_gflops", peaks.gflops);
+  if (peaks.matrix_gflops > 0) row.add("matrix_peak_gflops", peaks.matrix_gflops);
+  row.add("workspace_bytes", m.workspace_bytes);
   for (const Pass& pass : m.passes) {
     row.add(pass.name + "_ms", pass.seconds * 1e3);
     if (pass.gflops > 0) row.add(pass.name + "_tflops", pass.gflops * 1e-3);
@@ -137,9 +153,13 @@ std::vector<std::string> cells_of(const Measurement& m) {
           bytes_text(static_cast<double>(m.workspace_bytes))};
 }
 
-void print_peak(double peak_gflops, const BenchOptions& options, Clock clock) {
-  fmt::print("peak: {:.1f} GFLOP/s of fp32 multiply-add with {} {}; {}, {} samples\n", peak_gflops,
-             num_threads(), num_threads() == 1 ? "thread" : "threads",
+void print_peak(const Peaks& peaks, const BenchOptions& options, Clock clock) {
+  std::string matrix;
+  if (peaks.matrix_gflops > 0) {
+    matrix = fmt::format(", {:.1f} of bf16 on matrix tiles,", peaks.matrix_gflops);
+  }
+  fmt::print("peak: {:.1f} GFLOP/s of fp32 multiply-add{} with {} {}; {}, {} samples\n",
+             peaks.gflops, matrix, num_threads(), num_threads() == 1 ? "thread" : "threads",
              clock == Clock::wall ? "wall time" : "thread CPU time", options.repetitions);
 }
 
@@ -155,21 +175,21 @@ int bench(const BenchOptions& options) {
   std::vector<std::string> notes;
   Table table{{"case", "backend", ">median", ">p10", ">p90", ">GFLOP/s", ">of peak", ">workspace"},
               {}};
-  double best_peak = 0;
+  Peaks best;
   std::string device;
   for (const Case& c : cases) {
     progress.begin(print_case(c));
-    // Before each case: the clock rate of a shared machine moves.
-    double peak_gflops = cpu::measure_fma_peak(num_threads()) * 1e-9;
+    Peaks peaks = measure_peaks(c);
     Measurement m = measure(c, options, clock);
     if (m.device.empty()) {
-      best_peak = std::max(best_peak, peak_gflops);
+      best.gflops = std::max(best.gflops, peaks.gflops);
+      best.matrix_gflops = std::max(best.matrix_gflops, peaks.matrix_gflops);
     } else {
-      peak_gflops = device_peak_flops(m.device, c.dtype) * 1e-9;
+      peaks = {device_peak_flops(m.device, c.dtype) * 1e-9, 0};
       device = m.device;
     }
-    if (peak_gflops > 0) m.share = m.gflops / peak_gflops;
-    rows.push_back(row_of(m, options, peak_gflops, clock));
+    if (peaks.gflops > 0) m.share = m.gflops / peaks.gflops;
+    rows.push_back(row_of(m, options, peaks, clock));
     table.rows.push_back(cells_of(m));
     if (!m.passes.empty()) notes.push_back(text_of(m));
   }
@@ -188,7 +208,7 @@ int bench(const BenchOptions& options) {
           "data sheet\n",
           device, options.repetitions);
     }
-    if (best_peak > 0) print_peak(best_peak, options, clock);
+    if (best.gflops > 0) print_peak(best, options, clock);
   }
   return 0;
 }

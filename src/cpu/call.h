@@ -91,8 +91,8 @@ struct ForwardScratch {
   float* keep = nullptr;     // [block_keys, width] dropout factors
   float* keys = nullptr;     // [block_keys, head_dim]
   float* values = nullptr;   // strips of a block
-  // On matrix tiles: [2, tile rows, block_keys]. There the queries are bf16 rows, scores are two
-  // blocks, sums vectors, outs rows.
+  // On matrix tiles: [2, tile rows, block_keys]. There the queries are bf16 rows, maxima are
+  // references, sums two vectors a row, outs rows; scores are cut as the kernel likes.
   uint16_t* weights = nullptr;
 };
 
@@ -186,6 +186,8 @@ struct TileKernels {
   int lanes;    // floats of a row's sum
   CopyKeys* copy_keys;
   ForwardOfTile* forward_tile;
+  // Rounds of independent products of tiles; returns how many FLOPs that was.
+  double (*dot_rounds)(int64_t rounds);
 };
 
 // Forward in vectors, for panels of one width.

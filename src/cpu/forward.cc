@@ -25,10 +25,7 @@ constexpr int kShortBlockKeys = 64;    // with narrow panels
 constexpr int64_t kShortRows = 1024;   // up to here the work past a diagonal counts
 constexpr int64_t kTasksOfThread = 8;  // tiles shrink until there are so many
 constexpr int64_t kWaveTasksOfThread = 32;
-constexpr int64_t kFewestRows = 16;  // that are worth matrix tiles
-// On matrix tiles rows as short as this leave K and V streaming from the second cache for each
-// panel; sums of several panels would push scores and weights out of the first.
-constexpr int64_t kNarrowRowBytes = 4 * (64 + 64);
+constexpr int64_t kFewestRows = 16;    // that are worth matrix tiles
 constexpr int64_t kTasksInParts = 64;  // of a call, where there are as many keys
 constexpr int64_t kPartKeys = 1024;    // at least, so that joining the parts costs little
 constexpr int64_t kFewestSharing = 3;  // tiles of a head that pay for copies of its K and V
@@ -193,8 +190,7 @@ void ForwardPlan::choose_parts() {
 void ForwardPlan::choose_tiles() {
   const int width = grid_.width;
   const int64_t row_bytes = 4 * (problem_.head_dim + problem_.value_dim);
-  int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
-  if (tiles_ != nullptr && row_bytes <= kNarrowRowBytes) rows = width;
+  const int64_t rows = kTileBytesOfLane * kernels_.lanes / row_bytes;
   const int64_t threads = std::max(1, num_threads());
   int panels = static_cast<int>(std::clamp<int64_t>(rows / width, 1, in_parts() ? 1 : kMostPanels));
   while (panels > 1 && most_tasks(panels) < kTasksOfThread * threads) panels /= 2;
@@ -236,7 +232,7 @@ WorkerScratch ForwardPlan::cut(WorkspaceCutter& cutter) const {
   if (tiles_ != nullptr) {
     arrays.queries = cutter.take<float>(rows * settings_.key_row);
     arrays.outs = cutter.take<float>(rows * settings_.value_row * 2);
-    arrays.sums = cutter.take<float>(rows * tiles_->lanes);
+    arrays.sums = cutter.take<float>(2 * rows * tiles_->lanes);
     arrays.scores = cutter.take<float>(2 * block * grid_.width);
     arrays.weights = cutter.take<uint16_t>(2 * block * grid_.width);
   } else {

@@ -5,9 +5,12 @@
 
 namespace tilewise::cpu {
 
-constinit const TileKernels kAmxTiles = {kTileRows, 32, Avx512Tiles::kLanes,
+constinit const TileKernels kAmxTiles = {kTileRows,
+                                         32,
+                                         Avx512Tiles::kLanes,
                                          &copy_tile_keys<Avx512Tiles>,
-                                         &forward_on_tiles<Avx512Tiles, AmxWords>};
+                                         &forward_on_tiles<Avx512Tiles, AmxWords>,
+                                         &dot_rounds<AmxWords>};
 
 }  // namespace tilewise::cpu
 #endif

@@ -19,9 +19,10 @@ namespace tilewise::cpu {
 
 namespace {
 
-constexpr int64_t kRounds = 250000;  // about half a millisecond
-constexpr int kWarmUps = 2;          // until the clock has risen
-constexpr int kTries = 11;           // the median counts: clocks of virtual machines jump
+constexpr int64_t kRounds = 250000;     // about half a millisecond
+constexpr int64_t kTileRounds = 25000;  // the same
+constexpr int kWarmUps = 2;             // until the clock has risen
+constexpr int kTries = 11;              // the median counts: clocks of virtual machines jump
 
 std::string model_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -79,16 +80,28 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double usual_rate(const Kernels& kernels) {
+double usual_rate(double (*run_rounds)(int64_t), int64_t rounds) {
   std::array<double, kTries> rates = {};
   for (int i = -kWarmUps; i < kTries; ++i) {
     const double before = thread_seconds();
-    const double flops = kernels.fma_rounds(kRounds);
+    const double flops = run_rounds(rounds);
     const double seconds = thread_seconds() - before;
     if (i >= 0) rates[static_cast<size_t>(i)] = flops / std::max(seconds, 1e-9);
   }
   std::sort(rates.begin(), rates.end());
   return rates[kTries / 2];
+}
+
+double sum_of_rates(int threads, double (*run_rounds)(int64_t), int64_t rounds) {
+  const int count = std::clamp(threads, 1, cpu_machine().cores);
+  std::mutex mutex;
+  double sum = 0;
+  parallel_for(count, count, [&](int64_t, int) {
+    const double rate = usual_rate(run_rounds, rounds);
+    const std::lock_guard<std::mutex> lock(mutex);
+    sum += rate;
+  });
+  return sum;
 }
 
 }  // namespace
@@ -101,16 +114,14 @@ const CpuMachine& cpu_machine() {
 double measure_fma_peak(int threads) {
   std::string why_not;
   const Kernels* const kernels = choose_kernels(why_not);
-  if (kernels == nullptr) return 0;
-  const int count = std::clamp(threads, 1, cpu_machine().cores);
-  std::mutex mutex;
-  double sum = 0;
-  parallel_for(count, count, [&](int64_t, int) {
-    const double rate = usual_rate(*kernels);
-    const std::lock_guard<std::mutex> lock(mutex);
-    sum += rate;
-  });
-  return sum;
+  return kernels == nullptr ? 0 : sum_of_rates(threads, kernels->fma_rounds, kRounds);
+}
+
+double measure_matrix_peak(int threads) {
+  std::string why_not;
+  const Kernels* const kernels = choose_kernels(why_not);
+  if (kernels == nullptr || kernels->tiles == nullptr) return 0;
+  return sum_of_rates(threads, kernels->tiles->dot_rounds, kTileRounds);
 }
 
 }  // namespace tilewise::cpu

@@ -138,13 +138,35 @@ struct Avx512Thin : Avx512 {
   static constexpr int kScoreVectors = 1;
 };
 
-// What the kernels on matrix tiles ask of vectors beside.
+// What the kernels on matrix tiles ask of vectors beside. Packed: 2 * kLanes words of bf16.
+#if defined(__AVX512BF16__)
 struct Avx512Tiles : Avx512 {
+  using Packed = __m512i;
+
   static TW_INLINE Vector lane_numbers() {
     return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }
   static TW_INLINE float highest(Vector v) { return _mm512_reduce_max_ps(v); }
+  static TW_INLINE float total(Vector v) { return _mm512_reduce_add_ps(v); }
   static TW_INLINE float first(Vector v) { return _mm512_cvtss_f32(v); }
+  // a * b - c
+  static TW_INLINE Vector fms(Vector a, Vector b, Vector c) { return _mm512_fmsub_ps(a, b, c); }
+  // x - floor(x), 0 of an infinity; p * 2^floor(x), 0 at -inf.
+  static TW_INLINE Vector above_floor(Vector x) { return _mm512_reduce_ps(x, 0x09); }
+  static TW_INLINE Vector scaled_by_floor(Vector p, Vector x) { return _mm512_scalef_ps(p, x); }
+
+  // To nearest even; a before b.
+  static TW_INLINE Packed pack(Vector a, Vector b) {
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+  }
+  static TW_INLINE void store_packed(uint16_t* p, Packed words) { _mm512_storeu_si512(p, words); }
+  static TW_INLINE Packed none_packed() { return _mm512_setzero_si512(); }
+  // Of weights, by their bits: NaN is the largest.
+  static TW_INLINE Packed max_packed(Packed a, Packed b) { return _mm512_max_epu16(a, b); }
+  // Whether one is above 2^15 or NaN.
+  static TW_INLINE bool any_large(Packed words) {
+    return _mm512_cmpgt_epu16_mask(words, _mm512_set1_epi16(0x4700)) != 0;
+  }
   // Lane i: low[i] below high[i].
   static TW_INLINE void store_pairs(float* p, const uint16_t* low, const uint16_t* high) {
     const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(low));
@@ -152,12 +174,11 @@ struct Avx512Tiles : Avx512 {
     const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16);
     _mm512_storeu_si512(p, _mm512_or_si512(_mm512_cvtepu16_epi32(a), upper));
   }
-#if defined(__AVX512BF16__)
   static TW_INLINE void store_bf16(uint16_t* p, Vector v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
   }
-#endif
 };
+#endif
 
 }  // namespace tilewise::cpu

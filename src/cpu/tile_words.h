@@ -33,6 +33,15 @@ struct AmxWords {
   static TW_INLINE void load(const void* rows, int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride), "i"(kTile) : "memory");
   }
+  // Of what is read once a panel: it stays in the second cache and leaves the first to what is
+  // written there.
+  template <int kTile>
+  static TW_INLINE void stream(const void* rows, int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(rows), "r"(stride), "i"(kTile)
+                 : "memory");
+  }
   template <int kTile>
   static TW_INLINE void store(void* rows, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
