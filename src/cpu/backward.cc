@@ -33,6 +33,7 @@ constexpr int kBlockKeys = 64;
 constexpr int kPrepareRows = 256;
 // d_k and d_v of a range together: half of a 512 KiB second cache, K and V have the other half.
 constexpr int64_t kRangeBytes = 256 * 1024;
+constexpr int64_t kTileRangeBytes = 512 * 1024;  // where there are matrix tiles: 2 MiB
 
 struct WorkerScratch {
   BackwardScratch arrays;
@@ -65,10 +66,12 @@ class BackwardPlan final : public BackendPlan {
   size_t workspace_bytes() const override { return workspace_bytes_; }
   std::string describe() const override {
     return described("instruction set", kernels_.name) +
+           described("products", tiles_ != nullptr ? "on matrix tiles" : "in vectors") +
            described("query tile", std::to_string(grid_.rows) + " rows, " +
                                        std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
-           described("keys a block", std::to_string(kBlockKeys)) +
+           described("keys a block",
+                     std::to_string(tiles_ != nullptr ? tiles_->strip_keys : kBlockKeys)) +
            described("keys a task", std::to_string(range_keys_)) +
            described("threads", std::to_string(workers_));
   }
@@ -87,6 +90,10 @@ class BackwardPlan final : public BackendPlan {
                                            : problem_.batch * ((problem_.kv_len + keys - 1) / keys);
     return ranges * problem_.kv_heads;
   }
+  // Of the copies and sums of so many keys.
+  int64_t rows_of_range(int64_t keys) const {
+    return tiles_ != nullptr ? whole(keys, tiles_->strip_keys) : keys;
+  }
   bool wants(Arg arg) const { return problem_.has(arg); }
   bool wants_tiles() const { return wants(Arg::d_q) || wants(Arg::d_k) || wants(Arg::d_v); }
   // d_q is summed in the workspace.
@@ -97,7 +104,10 @@ class BackwardPlan final : public BackendPlan {
   Problem problem_;
   const Kernels& kernels_;
   Settings settings_;
+  const TileKernels* tiles_ = nullptr;  // null: in vectors
   TileGrid grid_;
+  int64_t head_row_ = 0;  // floats of a row of d_k
+  int64_t value_row_ = 0;
   int64_t range_keys_ = 0;
   int workers_ = 1;
   size_t workspace_bytes_ = 0;
@@ -105,13 +115,24 @@ class BackwardPlan final : public BackendPlan {
 
 BackwardPlan::BackwardPlan(const Problem& problem, const Kernels& kernels)
     : problem_(problem), kernels_(kernels), settings_(settings_of(problem)) {
-  settings_.panels = problem.q_len >= kLongRows ? kMostPanels : kFewPanels;
   settings_.block_keys = kBlockKeys;
-  grid_ = {settings_.panels * kernels.width, kernels.width};
-  const int64_t row_bytes =
-      4 * (padded(problem.head_dim, kernels) + padded(problem.value_dim, kernels));
-  range_keys_ =
-      std::clamp<int64_t>(kRangeBytes / row_bytes / kBlockKeys * kBlockKeys, 2 * kBlockKeys, 1024);
+  if (fits_matrix_tiles(problem, settings_, kernels)) {
+    tiles_ = kernels.tiles;
+    settings_.panels = 1;
+    grid_ = {tiles_->backward_rows, tiles_->backward_rows};
+    head_row_ = whole(problem.head_dim, tiles_->columns);
+    value_row_ = whole(problem.value_dim, tiles_->columns);
+    settings_.key_row = head_row_;  // rows and columns, two words in a float's place
+    settings_.value_row = value_row_ / 2;
+  } else {
+    settings_.panels = problem.q_len >= kLongRows ? kMostPanels : kFewPanels;
+    grid_ = {settings_.panels * kernels.width, kernels.width};
+    head_row_ = padded(problem.head_dim, kernels);
+    value_row_ = padded(problem.value_dim, kernels);
+  }
+  const int64_t range_bytes = tiles_ != nullptr ? kTileRangeBytes : kRangeBytes;
+  range_keys_ = std::clamp<int64_t>(
+      range_bytes / (4 * (head_row_ + value_row_)) / kBlockKeys * kBlockKeys, 2 * kBlockKeys, 1024);
   range_keys_ = std::min(range_keys_, std::max<int64_t>(problem.kv_len, 1));
   const int64_t most_tasks = std::max(most_ranges(), most_tiles(kPrepareRows) * problem.q_heads);
   workers_ = static_cast<int>(std::clamp<int64_t>(most_tasks, 1, std::max(1, num_threads())));
@@ -144,26 +165,31 @@ WorkerScratch BackwardPlan::cut_worker(WorkspaceCutter& cutter) const {
   WorkerScratch scratch;
   if (!wants_tiles()) return scratch;
   const int64_t rows = grid_.rows;
-  const int64_t head_row = padded(problem_.head_dim, kernels_);
-  const int64_t value_row = padded(problem_.value_dim, kernels_);
   BackwardScratch& arrays = scratch.arrays;
-  arrays.queries = cutter.take<float>(rows * problem_.head_dim);
-  arrays.d_outs = cutter.take<float>(rows * problem_.value_dim);
-  arrays.query_rows = cutter.take<float>(rows * head_row);
-  arrays.d_out_rows = cutter.take<float>(rows * value_row);
-  arrays.d_queries = cutter.take<float>(rows * problem_.head_dim);
-  arrays.weights = cutter.take<float>(rows * kBlockKeys);
-  arrays.d_scores = cutter.take<float>(rows * kBlockKeys);
+  // Matrix tiles hold two words in a float's place, and whole tiles.
+  const int64_t half = tiles_ != nullptr ? 2 : 1;
+  const int64_t head_dim = tiles_ != nullptr ? head_row_ : problem_.head_dim;
+  const int64_t value_dim = tiles_ != nullptr ? value_row_ : problem_.value_dim;
+  const int64_t block = tiles_ != nullptr ? tiles_->strip_keys : kBlockKeys;
+  arrays.queries = cutter.take<float>(rows * head_dim / half);
+  arrays.d_outs = cutter.take<float>(rows * value_dim / half);
+  arrays.query_rows = cutter.take<float>(rows * head_row_ / half);
+  arrays.d_out_rows = cutter.take<float>(rows * value_row_ / half);
+  arrays.d_queries = cutter.take<float>(rows * head_dim);
+  arrays.weights = cutter.take<float>(rows * block);
+  arrays.d_scores = cutter.take<float>(rows * block);
+  if (tiles_ != nullptr) arrays.words = cutter.take<uint16_t>(tiles_->backward_words);
   if (settings_.dropout.active()) arrays.keep = cutter.take<float>(kBlockKeys * grid_.width);
   arrays.lse_log2 = cutter.take<float>(rows);
   arrays.delta = cutter.take<float>(rows);
-  scratch.keys = cutter.take<float>(range_keys_ * settings_.key_row);
-  scratch.values = cutter.take<float>(range_keys_ * settings_.value_row);
+  const int64_t keys = rows_of_range(range_keys_);
+  scratch.keys = cutter.take<float>(keys * settings_.key_row);
+  scratch.values = cutter.take<float>(keys * settings_.value_row);
   scratch.key_begin = cutter.take<int64_t>(rows);
   scratch.key_end = cutter.take<int64_t>(rows);
   scratch.idle = cutter.take<unsigned char>(rows);
-  if (wants(Arg::d_k)) scratch.d_k = cutter.take<float>(range_keys_ * head_row);
-  if (wants(Arg::d_v)) scratch.d_v = cutter.take<float>(range_keys_ * value_row);
+  if (wants(Arg::d_k)) scratch.d_k = cutter.take<float>(keys * head_row_);
+  if (wants(Arg::d_v)) scratch.d_v = cutter.take<float>(keys * value_row_);
   return scratch;
 }
 
@@ -295,13 +321,9 @@ void BackwardRun::attend_range(int64_t task, int worker) const {
   WorkspaceCutter own(workspace_ + cutter_.used() + static_cast<size_t>(worker) * worker_bytes_);
   const WorkerScratch scratch = plan_.cut_worker(own);
   const KeyTask keys = ranges_.task(task);
-  const int64_t count = keys.end - keys.begin;
-  if (scratch.d_k != nullptr) {
-    std::fill_n(scratch.d_k, count * padded(problem_.head_dim, plan_.kernels_), 0.0f);
-  }
-  if (scratch.d_v != nullptr) {
-    std::fill_n(scratch.d_v, count * padded(problem_.value_dim, plan_.kernels_), 0.0f);
-  }
+  const int64_t count = plan_.rows_of_range(keys.end - keys.begin);
+  if (scratch.d_k != nullptr) std::fill_n(scratch.d_k, count * plan_.head_row_, 0.0f);
+  if (scratch.d_v != nullptr) std::fill_n(scratch.d_v, count * plan_.value_row_, 0.0f);
   copy_range(keys, scratch);
   const int64_t group = problem_.q_heads / problem_.kv_heads;
   const int64_t tiles = plan_.grid_.tiles_of(keys.sequence.band.q_len);
@@ -320,6 +342,13 @@ void BackwardRun::attend_range(int64_t task, int worker) const {
 }
 
 void BackwardRun::copy_range(const KeyTask& keys, const WorkerScratch& scratch) const {
+  if (plan_.tiles_ != nullptr) {
+    plan_.tiles_->copy_range(plan_.settings_,
+                             {addresses_.kv_rows(tensors_.k, keys.sequence, keys.kv_head, 0),
+                              addresses_.kv_rows(tensors_.v, keys.sequence, keys.kv_head, 0),
+                              keys.begin, keys.end, scratch.keys, scratch.values});
+    return;
+  }
   RowsToCopy rows;
   rows.rows = keys.end - keys.begin;
   rows.from = addresses_.kv_rows(tensors_.k, keys.sequence, keys.kv_head, keys.begin);
@@ -347,15 +376,13 @@ void BackwardRun::mark_idle(const TilePlace& place, const BackwardTile& tile,
 
 void BackwardRun::add_single_keys(const TilePlace& place, const BackwardTile& tile) const {
   if (plan_.settings_.has_sink) return;
-  const int64_t head_row = padded(problem_.head_dim, plan_.kernels_);
-  const int64_t value_row = padded(problem_.value_dim, plan_.kernels_);
   for (int row = 0; row < place.rows; ++row) {
     const int64_t key = tile.key_begin[row];
     if (tile.key_end[row] - key != 1 || key < tile.range_begin || key >= tile.range_end) continue;
     SinglePairSums sums;
     const int64_t at = key - tile.range_begin;
-    if (tile.d_k != nullptr) sums.d_k = tile.d_k + at * head_row;
-    if (tile.d_v != nullptr) sums.d_v = tile.d_v + at * value_row;
+    if (tile.d_k != nullptr) sums.d_k = tile.d_k + at * plan_.head_row_;
+    if (tile.d_v != nullptr) sums.d_v = tile.d_v + at * plan_.value_row_;
     if (tile.d_q.data != nullptr) {
       sums.d_q = static_cast<float*>(tile.d_q.data) + row * tile.d_q.stride;
     }
@@ -383,14 +410,17 @@ void BackwardRun::attend_tile(const KeyTask& keys, const TilePlace& place, int64
   tile.d_k = scratch.d_k;
   tile.d_v = scratch.d_v;
   tile.d_q = d_q_sums(place.sequence, place.head, place.first_row);
-  plan_.kernels_.backward_tile(plan_.settings_, tile, scratch.arrays);
+  const bool on_tiles = plan_.tiles_ != nullptr;
+  (on_tiles ? plan_.tiles_->backward_tile : plan_.kernels_.backward_tile)(plan_.settings_, tile,
+                                                                          scratch.arrays);
   if (tile.d_q.data == nullptr) return add_single_keys(place, tile);
   // Ranges add in order. Earlier ranges are earlier tasks, so they are finished or being run.
   std::atomic<int32_t>& turn = shared_.turns[tile_task];
   const auto mine = static_cast<int32_t>((keys.begin - ranges_.first_seen(scratch.key_begin[0])) /
                                          plan_.range_keys_);
   for (int round = 0; turn.load(std::memory_order_acquire) != mine; ++round) pause_thread(round);
-  plan_.kernels_.add_d_q(plan_.settings_, tile, scratch.arrays);
+  (on_tiles ? plan_.tiles_->add_d_q : plan_.kernels_.add_d_q)(plan_.settings_, tile,
+                                                              scratch.arrays);
   add_single_keys(place, tile);
   turn.store(mine + 1, std::memory_order_release);
 }
@@ -401,14 +431,14 @@ void BackwardRun::write_range(const KeyTask& keys, const WorkerScratch& scratch)
   rows.element = plan_.settings_.element;
   if (scratch.d_k != nullptr) {
     rows.dim = static_cast<int>(problem_.head_dim);
-    rows.floats = {scratch.d_k, padded(problem_.head_dim, plan_.kernels_)};
+    rows.floats = {scratch.d_k, plan_.head_row_};
     rows.factor = static_cast<float>(problem_.scale);
     rows.to = addresses_.kv_output(tensors_.d_k, keys.sequence, keys.kv_head, keys.begin);
     plan_.kernels_.write_rows(rows);
   }
   if (scratch.d_v != nullptr) {
     rows.dim = static_cast<int>(problem_.value_dim);
-    rows.floats = {scratch.d_v, padded(problem_.value_dim, plan_.kernels_)};
+    rows.floats = {scratch.d_v, plan_.value_row_};
     rows.factor = 1;
     rows.to = addresses_.kv_output(tensors_.d_v, keys.sequence, keys.kv_head, keys.begin);
     plan_.kernels_.write_rows(rows);

@@ -127,6 +127,9 @@ struct BackwardScratch {
   float* delta = nullptr;       // [panels, width]
   float* keys = nullptr;        // [block_keys, head_dim]
   float* values = nullptr;      // [block_keys, value_dim]
+  // On matrix tiles (tile_backward.h): P, dS and pairs of dS. There queries and d_outs are tiles of
+  // transposed rows, query_rows and d_out_rows tiles of rows, weights and d_scores a strip.
+  uint16_t* words = nullptr;
 };
 
 // One query tile of standard attention: its slices of the matrices in memory, [kv_len, rows] with
@@ -179,13 +182,21 @@ using ForwardOfTile = void(const Settings&, const ForwardTile&, const ForwardScr
 using MergeParts = void(const Settings&, const ForwardTile&, const ForwardScratch&,
                         const KeyParts&);
 
-// Forward of bf16 on matrix tiles (tile_forward.h): dimensions are padded to whole tiles.
+using BackwardOfTile = void(const Settings&, const BackwardTile&, const BackwardScratch&);
+
+// bf16 on matrix tiles (tile_forward.h, tile_backward.h): dimensions are padded to whole tiles.
 struct TileKernels {
   int rows;     // of a panel
   int columns;  // that dimensions are padded to
   int lanes;    // floats of a row's sum
   CopyKeys* copy_keys;
   ForwardOfTile* forward_tile;
+  int backward_rows;     // of a query tile
+  int strip_keys;        // that ranges are padded to
+  int backward_words;    // of BackwardScratch::words
+  CopyKeys* copy_range;  // K and V of a range, to its start; K twice
+  BackwardOfTile* backward_tile;
+  BackwardOfTile* add_d_q;
   // Rounds of independent products of tiles; returns how many FLOPs that was.
   double (*dot_rounds)(int64_t rounds);
 };
@@ -211,8 +222,8 @@ struct Kernels {
   ForwardKernels thin;    // one vector of rows
   void (*copy_rows)(const Settings&, const RowsToCopy&);
   // Adds to d_k and d_v; leaves d_q in scratch.d_queries, for add_d_q().
-  void (*backward_tile)(const Settings&, const BackwardTile&, const BackwardScratch&);
-  void (*add_d_q)(const Settings&, const BackwardTile&, const BackwardScratch&);
+  BackwardOfTile* backward_tile;
+  BackwardOfTile* add_d_q;
   // [rows, dim] floats, rows in whole vectors or not, times `factor`, as elements.
   void (*write_rows)(const RowsToWrite&);
   // Standard attention, pass by pass (standard.h).

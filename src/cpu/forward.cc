@@ -25,12 +25,9 @@ constexpr int kShortBlockKeys = 64;    // with narrow panels
 constexpr int64_t kShortRows = 1024;   // up to here the work past a diagonal counts
 constexpr int64_t kTasksOfThread = 8;  // tiles shrink until there are so many
 constexpr int64_t kWaveTasksOfThread = 32;
-constexpr int64_t kFewestRows = 16;    // that are worth matrix tiles
 constexpr int64_t kTasksInParts = 64;  // of a call, where there are as many keys
 constexpr int64_t kPartKeys = 1024;    // at least, so that joining the parts costs little
 constexpr int64_t kFewestSharing = 3;  // tiles of a head that pay for copies of its K and V
-
-int64_t whole(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 struct WorkerScratch {
   ForwardScratch arrays;
@@ -104,11 +101,6 @@ class ForwardPlan final : public BackendPlan {
                         : problem_.batch * ((rows_of_heads(problem_.q_len) + rows - 1) / rows);
     return tiles * (problem_.q_heads / grid_.heads);
   }
-  // bf16 whose scores are products and masks, and enough rows to fill tiles.
-  bool fits_matrix_tiles() const {
-    return kernels_.tiles != nullptr && problem_.dtype == DType::bf16 && settings_.softcap == 0 &&
-           !settings_.has_alibi && !settings_.dropout.active() && problem_.q_len >= kFewestRows;
-  }
   void choose_kernel();
   void choose_tiles();
   void choose_parts();
@@ -150,7 +142,7 @@ void ForwardPlan::choose_kernel() {
   const int64_t head_dim = problem_.head_dim;
   const int64_t value_dim = problem_.value_dim;
   settings_.block_keys = kBlockKeys;
-  if (fits_matrix_tiles()) {
+  if (fits_matrix_tiles(problem_, settings_, kernels_)) {
     tiles_ = kernels_.tiles;
     attend_ = tiles_->forward_tile;
     copy_keys_ = tiles_->copy_keys;

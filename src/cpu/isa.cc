@@ -51,7 +51,7 @@ bool has_amx() {
   return (low & kTileState) == kTileState && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 
-// Everything but forward of bf16 is the avx512 unit's.
+// Everything but bf16 is the avx512 unit's, and some of that.
 const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels joined = kAvx512Kernels;

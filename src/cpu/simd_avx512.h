@@ -159,6 +159,13 @@ struct Avx512Tiles : Avx512 {
   static TW_INLINE Packed pack(Vector a, Vector b) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
   }
+  // The first half of the words between those of the second: pairs (a, b).
+  static TW_INLINE Packed interleave(Packed words) {
+    alignas(64) static constexpr uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_load_si512(kOrder), words);
+  }
   static TW_INLINE void store_packed(uint16_t* p, Packed words) { _mm512_storeu_si512(p, words); }
   static TW_INLINE Packed none_packed() { return _mm512_setzero_si512(); }
   // Of weights, by their bits: NaN is the largest.

@@ -198,17 +198,8 @@ void add_visible_pairs(const TileCall<S>& call, const TileUnit& unit, int rows, 
 // Whether keys [begin, begin + keys) of the copied values are finite, those past the end included.
 template <class S>
 bool values_are_finite(const TileCall<S>& call, int64_t begin, int64_t keys) {
-  constexpr int kSums = 4;
-  const float* const floats = call.tile.value_copy + begin * call.value_pairs * 16;
-  const auto* const words = reinterpret_cast<const uint16_t*>(floats);
-  typename S::Vector sums[kSums] = {S::set1(0), S::set1(0), S::set1(0), S::set1(0)};
-  const int64_t count = keys * call.value_pairs * 32;
-  for (int64_t i = 0; i < count; i += kSums * S::kLanes) {
-    TW_UNROLL for (int s = 0; s < kSums; ++s) {
-      sums[s] = S::fma(S::load_bf16(words + i + s * S::kLanes), S::set1(0), sums[s]);
-    }
-  }
-  return S::total(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3]))) == 0;
+  return words_are_finite<S>(call.tile.value_copy + begin * call.value_pairs * 16,
+                             keys * call.value_pairs * 16);
 }
 
 }  // namespace tilewise::cpu
