@@ -1,7 +1,8 @@
 // The micro-kernel alone reaches a share of the multiply-add peak that this run measures: the one
 // test that times. About 93 % is usual on a Zen 3. Each figure is the fastest of many short runs
-// that take turns, so that a busy machine does not fail it; and a product of one vector, which
-// waits for every sum, must stay below the bound, so that it can fail.
+// that take turns, and where that is too little, of up to twenty times as many, so that a busy
+// machine does not fail it; and a product of one vector, which waits for every sum, must stay below
+// the bound, so that it can fail.
 #include <time.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr double kLeastShare = 0.70;
 constexpr int kTurns = 600;
+constexpr int kTries = 20;
 constexpr double kSecondsOfRun = 1e-4;
 
 double thread_seconds() {
@@ -45,6 +47,31 @@ struct Timed {
   }
 };
 
+struct Timings {
+  Timed peak;
+  Timed products[3];
+  Timed slow;
+
+  explicit Timings(const Unit& unit)
+      : peak(unit.peak),
+        products{Timed(unit.products[0]), Timed(unit.products[1]), Timed(unit.products[2])},
+        slow(unit.slow) {}
+
+  void take_turns() {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      peak.take_turn();
+      for (Timed& product : products) product.take_turn();
+      slow.take_turn();
+    }
+  }
+  double share(const Timed& timed) const { return timed.best / peak.best; }
+  double least_share() const {
+    double least = share(products[0]);
+    for (const Timed& product : products) least = std::min(least, share(product));
+    return least;
+  }
+};
+
 bool check(const Unit& unit, const Call& call, double share, bool holds) {
   std::printf("%s %s: %.1f %% of the peak, %s %.0f %%\n", unit.name, call.name, 100 * share,
               holds ? "as bounded by" : "FAILED:", 100 * kLeastShare);
@@ -53,22 +80,20 @@ bool check(const Unit& unit, const Call& call, double share, bool holds) {
 
 // How many of its checks fail.
 int failures_of(const Unit& unit) {
-  Timed peak(unit.peak);
-  Timed products[] = {Timed(unit.products[0]), Timed(unit.products[1]), Timed(unit.products[2])};
-  Timed slow(unit.slow);
-  for (int turn = 0; turn < kTurns; ++turn) {
-    peak.take_turn();
-    for (Timed& product : products) product.take_turn();
-    slow.take_turn();
-  }
-  std::printf("%s peak: %.1f GFLOP/s\n", unit.name, peak.best * 1e-9);
+  Timings timings(unit);
+  int tries = 0;
+  do {
+    timings.take_turns();
+  } while (++tries < kTries && timings.least_share() < kLeastShare);
+  std::printf("%s peak: %.1f GFLOP/s, %d turns\n", unit.name, timings.peak.best * 1e-9,
+              tries * kTurns);
   int failures = 0;
-  for (const Timed& product : products) {
-    const double share = product.best / peak.best;
+  for (const Timed& product : timings.products) {
+    const double share = timings.share(product);
     failures += !check(unit, *product.call, share, share >= kLeastShare);
   }
-  const double share = slow.best / peak.best;
-  return failures + !check(unit, *slow.call, share, share < kLeastShare);
+  const double share = timings.share(timings.slow);
+  return failures + !check(unit, *timings.slow.call, share, share < kLeastShare);
 }
 
 }  // namespace
