@@ -1,8 +1,10 @@
 """Times the cpu backend beside its peers, shape by shape, in one run.
 
-  cpu.py [--program build/bin/tilewise] [--threads N] [--set all|forward|backward|quick]
+  cpu.py [--program build/bin/tilewise] [--threads N]
+         [--set all|forward|backward|matrix|quick]
          [--json FILE [--resume]]      resume: keep the rows that FILE has
 
+matrix: bf16 of the longest shapes, both directions, for processors with a matrix unit.
 Peers: PyTorch (scaled_dot_product_attention, forward and backward), ONNX Runtime
 (MultiHeadAttention, fp32), OpenVINO (ScaledDotProductAttention), JAX (dot_product_attention,
 fp32) and ggml (ggml_flash_attn_ext); each that is not installed is left out and named. ggml is one
@@ -242,11 +244,12 @@ def flops_of(shape, backward):
 
 def run_shape(program, shape, dtype, backward, threads, peers, rounds):
     times = {peer: [] for peer in peers}
-    own, peaks, report = [], [], None
+    own, peaks, matrix_peaks, report = [], [], [], None
     for _ in range(rounds):
         report = measure_tilewise(program, shape, dtype, backward, threads)
         own.append(report["rows"][0]["ms"])
         peaks.append(report["rows"][0]["peak_gflops"])
+        matrix_peaks.append(report["rows"][0].get("matrix_peak_gflops", 0))
         for peer in list(times):
             try:
                 times[peer].append(measure_peer(peer, shape, dtype, backward, threads))
@@ -258,6 +261,8 @@ def run_shape(program, shape, dtype, backward, threads, peers, rounds):
     row["ms"] = statistics.median(own)
     row["tflops"] = flops / row["ms"] * 1e-9
     row["peak_gflops"] = statistics.median(peaks)
+    if max(matrix_peaks) > 0:
+        row["matrix_peak_gflops"] = statistics.median(matrix_peaks)
     row["share_of_peak"] = row["tflops"] * 1e3 / row["peak_gflops"]
     row["peers"] = {}
     for peer, samples in times.items():
@@ -300,6 +305,10 @@ def installed_peers():
 def work_of(name):
     if name == "quick":
         return [((512, 64, False), "fp32", False), ((512, 64, True), "fp32", True)]
+    if name == "matrix":
+        longest = max(shape[0] for shape in SHAPES)
+        return [(shape, "bf16", backward) for backward in (False, True)
+                for shape in SHAPES if shape[0] == longest]
     directions = {"all": (False, True), "forward": (False,), "backward": (True,)}[name]
     return [(shape, dtype, backward) for backward in directions for dtype in ("fp32", "bf16")
             for shape in SHAPES]
@@ -320,7 +329,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/bin/tilewise")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--set", default="forward", choices=["all", "forward", "backward", "quick"])
+    parser.add_argument("--set", default="forward", choices=["all", "forward", "backward", "matrix", "quick"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json")
     parser.add_argument("--resume", action="store_true")

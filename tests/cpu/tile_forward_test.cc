@@ -207,7 +207,9 @@ TEST(TileForward, HoldsHugeEqualScores) {
         sample.k[i] = as_bf16(i % dim == 0 ? size : 5.0f);
         if (i < sample.q.size()) sample.q[i] = as_bf16(i % dim == 0 ? 1.0f : 0.0f);
       }
-      std::fill(sample.v.begin(), sample.v.end(), as_bf16(1.5f));
+      for (size_t i = 0; i < sample.v.size(); ++i) {
+        sample.v[i] = as_bf16(i < sample.v.size() / 2 ? 1.0f : 2.0f);
+      }
       sample.run();
       for (const uint16_t word : sample.out) ASSERT_EQ(as_float(word), 1.5f) << size;
     }

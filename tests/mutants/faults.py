@@ -9,6 +9,7 @@ SEMANTICS = ["semantics_test"]
 CONTRACT = ["contract_test"]
 API = ["api_test"]
 CHECK = ["contract_test Errors*"]
+TILES = ["cpu_test Tile*"]
 
 # (name, file, text, replacement, tests)
 FAULTS = [
@@ -153,6 +154,37 @@ FAULTS = [
      "std::upper_bound(table_", "std::lower_bound(table_", CONTRACT),
     ("the stride of a size of 1 counts", "src/problem.cc",
      "if (tensor.size[d] == 1)", "if (tensor.size[d] == -1)", API),
+    # --- matrix tiles, over plain arrays
+    ("tiles: the sum is not scaled to a new reference", "src/cpu/tile_weights.h",
+     "sum = S::mul(sum, alpha);", "", TILES),
+    ("tiles: large weights are let through", "src/cpu/tile_rows.h",
+     "return !S::any_large(highest);", "return true;", TILES),
+    ("tiles: large weights of long rows are let through", "src/cpu/tile_steps.h",
+     "return !S::any_large(highest);", "return true;", TILES),
+    ("tiles: references are never beyond the main road", "src/cpu/tile_weights.h",
+     "weighed.settled && size < kLargestReference", "weighed.settled && size >= 0", TILES),
+    ("tiles: a mask sees one key more", "src/cpu/tile_weights.h",
+     "relative(call.tile.key_end[unit.lane + row])",
+     "relative(call.tile.key_end[unit.lane + row] + 1)", TILES),
+    ("tiles: the output of a raised row stays", "src/cpu/tile_rows.h",
+     "scale_outs(call_, kRows, kColumns, call_.scratch.outs);", "", TILES),
+    ("tiles: weights of the block stay when a row is raised", "src/cpu/tile_steps.h",
+     "scale_weights(now, u * kKeys);", "", TILES),
+    ("tiles: weights of the block before stay when a row is raised", "src/cpu/tile_steps.h",
+     "if (before.exists && before.panel == now.panel) scale_weights(before, kBlock);", "", TILES),
+    ("tiles: 0 * NaN of invisible values", "src/cpu/tile_steps.h",
+     "!full && !values_are_finite(call_, block.begin, kBlock)", "false", TILES),
+    ("tiles: columns past the last are not zeros", "src/cpu/tile_copies.h",
+     "i < count ? from[i] : uint16_t{0}", "from[i % (count > 0 ? count : 1)]", TILES),
+    ("tiles: dS is packed from one key twice", "src/cpu/tile_backward.h",
+     "S::pack(ds[0][v], ds[1][v])", "S::pack(ds[0][v], ds[0][v])", TILES),
+    ("tiles: delta is added", "src/cpu/tile_backward.h",
+     "S::sub(S::load(d_weights() + at), lanes[v].delta)",
+     "S::add(S::load(d_weights() + at), lanes[v].delta)", TILES),
+    ("tiles: idle rows work", "src/cpu/tile_backward.h",
+     "if (tile_.idle[row] != 0) all_work_ = false;", "", TILES),
+    ("tiles: invisible NaN reaches gradients", "src/cpu/tile_backward.h",
+     "rows_finite_ && strip_is_finite(key)", "true", TILES),
     # --- merge
     ("merge: an empty part is NaN", "src/merge.cc",
      "value == kNegativeInfinity ? 0 : std::exp(value - max)", "std::exp(value - max)", API),
