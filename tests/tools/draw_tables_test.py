@@ -30,14 +30,14 @@ class DrawTables(unittest.TestCase):
 
     def test_peers_are_summed_up_with_their_goals(self):
         def row(case, ms, **peers):
-            return {"case": case, "ms": ms, "tflops": 0.05,
+            return {"case": case, "ms": ms, "tflops": 0.05, "threads": 1,
                     "peers": {name: {"ms": time} for name, time in peers.items()}}
         self.addCleanup(setattr, draw_tables, "rows_of", draw_tables.rows_of)
         draw_tables.rows_of = lambda name: [
             row("b=1 hq=8 q=512 d=64 layout=bhsd", 2, torch=4, jax=3),
             row("b=1 hq=8 q=1024 d=64 layout=bhsd", 2, torch=2.1, jax=3),
             row("b=1 hq=8 q=512 d=64 mask=causal dtype=bf16 dir=bwd", 1, torch=1.8)]
-        self.assertEqual(draw_tables.cpu_peers_table(), """\
+        self.assertEqual(draw_tables.cpu_peers_table("x.json", draw_tables.PEER_SETS), """\
 | one core | 512 | 1,024 |
 |---|---|---|
 | fp32 fwd, d 64, full | 50 (1.50 x jax) | 50 (1.05 x torch) |
