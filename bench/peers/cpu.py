@@ -329,7 +329,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/bin/tilewise")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--set", default="forward", choices=["all", "forward", "backward", "matrix", "quick"])
+    parser.add_argument("--set", default="forward",
+                        choices=["all", "forward", "backward", "matrix", "quick"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json")
     parser.add_argument("--resume", action="store_true")
