@@ -211,10 +211,20 @@ struct ForwardKernels {
   CopyKeys* copy_keys;
 };
 
+// Forward of bf16 in vectors that multiply pairs (pairs.h); the widths are those of Kernels.
+struct PairKernels {
+  ForwardKernels wide;
+  ForwardKernels narrow;
+  ForwardKernels thin;
+  // Rounds of independent products; returns how many FLOPs that was.
+  double (*dot_rounds)(int64_t rounds);
+};
+
 // What an instruction-set unit exports.
 struct Kernels {
   const char* name;
   const TileKernels* tiles;  // null: none
+  const PairKernels* pairs;  // null: none
   int lanes;
   int width;  // rows of a panel, wide
   ForwardKernels wide;
@@ -238,9 +248,11 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
-extern const Kernels kAvx2Kernels;  // this and the next two: on x86-64
+extern const Kernels kAvx2Kernels;  // this and the next three: on x86-64
 extern const Kernels kAvx512Kernels;
-extern const TileKernels kAmxTiles;  // beside kAvx512Kernels
-extern const Kernels kNeonKernels;   // on AArch64
+extern const TileKernels kAmxTiles;  // this and the next: beside kAvx512Kernels
+extern const PairKernels kAvx512PairKernels;
+extern const Kernels kNeonKernels;          // on AArch64
+extern const PairKernels kNeonPairKernels;  // beside kNeonKernels
 
 }  // namespace tilewise::cpu

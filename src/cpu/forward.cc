@@ -65,8 +65,7 @@ class ForwardPlan final : public BackendPlan {
   const Backend& backend() const override { return cpu_backend(); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
   std::string describe() const override {
-    return described("instruction set", kernels_.name) +
-           described("products", tiles_ != nullptr ? "on matrix tiles" : "in vectors") +
+    return described("instruction set", kernels_.name) + described("products", products()) +
            described("query tile", std::to_string(grid_.rows) + " rows, " +
                                        std::to_string(settings_.panels) + " panels of " +
                                        std::to_string(grid_.width)) +
@@ -101,6 +100,13 @@ class ForwardPlan final : public BackendPlan {
                         : problem_.batch * ((rows_of_heads(problem_.q_len) + rows - 1) / rows);
     return tiles * (problem_.q_heads / grid_.heads);
   }
+  bool takes_pairs() const { return kernels_.pairs != nullptr && problem_.dtype == DType::bf16; }
+  std::string products() const {
+    if (tiles_ != nullptr) return "on matrix tiles";
+    if (problem_.dtype == DType::f32) return "in vectors";
+    return takes_pairs() ? "in vectors, of bf16 pairs" : "in vectors, widened to float";
+  }
+  const ForwardKernels& vectors() const;
   void choose_kernel();
   void choose_tiles();
   void choose_parts();
@@ -153,9 +159,7 @@ void ForwardPlan::choose_kernel() {
     return;
   }
   if (groups_heads()) grid_.heads = problem_.q_heads / problem_.kv_heads;
-  const ForwardKernels& chosen = thin()     ? kernels_.thin
-                                 : narrow() ? kernels_.narrow
-                                            : kernels_.wide;
+  const ForwardKernels& chosen = vectors();
   vectors_ = &chosen;
   attend_ = chosen.forward_tile;
   copy_keys_ = chosen.copy_keys;
@@ -163,6 +167,17 @@ void ForwardPlan::choose_kernel() {
   if (narrow()) settings_.block_keys = kShortBlockKeys;
   settings_.key_row = padded(head_dim, kernels_);
   settings_.value_row = whole(value_dim, chosen.strip_width);
+  if (!takes_pairs()) return;
+  settings_.copy_keys = settings_.copy_values = true;
+  settings_.key_row = padded((head_dim + 1) / 2, kernels_);
+  settings_.value_row /= 2;
+}
+
+const ForwardKernels& ForwardPlan::vectors() const {
+  if (takes_pairs()) {
+    return thin() ? kernels_.pairs->thin : narrow() ? kernels_.pairs->narrow : kernels_.pairs->wide;
+  }
+  return thin() ? kernels_.thin : narrow() ? kernels_.narrow : kernels_.wide;
 }
 
 // By the shape only: bits differ by the number of parts. Not for packed batches, whose results do

@@ -7,12 +7,14 @@
 //   out = O / l, lse = ln2 (m + log2 l), with the sink joined to the sum at the end
 //
 // K and V are only broadcast from where they lie. Full, partial and empty blocks come from the
-// lanes' key intervals; only partial ones are masked. docs/cpu-kernels.md
+// lanes' key intervals; only partial ones are masked. Where vectors multiply pairs of bf16, K, V, Q
+// and P are in pairs (pairs.h). docs/cpu-kernels.md
 #pragma once
 
 #include "cpu/dropout.h"
 #include "cpu/micro_kernel.h"
 #include "cpu/pack.h"
+#include "cpu/pairs.h"
 #include "cpu/softmax_tile.h"
 
 namespace tilewise::cpu {
@@ -88,9 +90,29 @@ void weigh(int64_t count, const float* before, const float* maxima, float* score
 // Strips of a block of values in a copy.
 template <class S>
 TW_INLINE Rows strips_at(const Settings& settings, const float* values, int64_t begin) {
+  constexpr int64_t kKeys = kPairs<S> ? 2 : 1;  // of an element
   const int64_t key = begin % settings.block_keys;
-  return {values + (begin - key) * settings.value_row + key * S::kScoreRows, S::kScoreRows,
-          settings.block_keys * S::kScoreRows};
+  return {values + (begin - key) * settings.value_row + key / kKeys * S::kScoreRows, S::kScoreRows,
+          settings.block_keys / kKeys * S::kScoreRows};
+}
+
+// Rows of K, and of a block of V, to a copy.
+template <class S>
+TW_INLINE void copy_key_rows(const Settings& settings, const Rows& from, int64_t rows, float* to) {
+  if constexpr (kPairs<S>) {
+    copy_key_pairs<S>(from, rows, settings.head_dim, to, settings.key_row);
+  } else {
+    copy_rows<S>(settings.element, from, rows, settings.head_dim, to, settings.key_row);
+  }
+}
+template <class S>
+TW_INLINE void copy_value_rows(const Settings& settings, const Rows& from, int64_t rows,
+                               const Rows& to) {
+  if constexpr (kPairs<S>) {
+    copy_value_pairs<S>(from, rows, settings.value_dim, to);
+  } else {
+    copy_strips<S>(settings.element, from, rows, settings.value_dim, to);
+  }
 }
 
 // A block from where it lies, from the call's copies, or copied now.
@@ -107,13 +129,12 @@ TW_INLINE Block forward_block(const Settings& settings, const ForwardTile& tile,
     return block;
   }
   if (settings.copy_keys) {
-    copy_rows<S>(settings.element, block.keys, end - begin, settings.head_dim, scratch.keys,
-                 settings.key_row);
+    copy_key_rows<S>(settings, block.keys, end - begin, scratch.keys);
     block.keys = {scratch.keys, settings.key_row};
   }
   if (settings.copy_values) {
     const Rows strips = strips_at<S>(settings, scratch.values, begin % settings.block_keys);
-    copy_strips<S>(settings.element, block.values, end - begin, settings.value_dim, strips);
+    copy_value_rows<S>(settings, block.values, end - begin, strips);
     block.values = strips;
   }
   return block;
@@ -123,15 +144,98 @@ TW_INLINE Block forward_block(const Settings& settings, const ForwardTile& tile,
 template <class S>
 void copy_keys(const Settings& settings, const KeysToCopy& copy) {
   if (copy.keys != nullptr) {
-    copy_rows<S>(settings.element, rows_from(settings.element, copy.k, copy.begin),
-                 copy.end - copy.begin, settings.head_dim,
-                 copy.keys + copy.begin * settings.key_row, settings.key_row);
+    copy_key_rows<S>(settings, rows_from(settings.element, copy.k, copy.begin),
+                     copy.end - copy.begin, copy.keys + copy.begin * settings.key_row);
   }
   for (int64_t start = copy.begin; start < copy.end; start += settings.block_keys) {
     const int64_t rest = copy.end - start;
-    copy_strips<S>(settings.element, rows_from(settings.element, copy.v, start),
-                   rest < settings.block_keys ? rest : settings.block_keys, settings.value_dim,
-                   strips_at<S>(settings, copy.values, start));
+    copy_value_rows<S>(settings, rows_from(settings.element, copy.v, start),
+                       rest < settings.block_keys ? rest : settings.block_keys,
+                       strips_at<S>(settings, copy.values, start));
+  }
+}
+
+// Step 1 of a panel. keys: of the panel, in the block.
+template <class S>
+void score_keys(const Settings& settings, const Tile& tile, const ForwardScratch& scratch,
+                const Block& block, const PanelKeys& keys, int panel) {
+  constexpr int kW = kWidth<S>;
+  const int64_t count = keys.end - keys.begin;
+  float* const maxima = scratch.maxima + panel * kW;
+  Product products = {row_of(block.keys, keys.begin - block.begin),
+                      block.keys.stride,
+                      scratch.queries + int64_t{panel} * settings.head_dim * kW,
+                      kW,
+                      settings.head_dim,
+                      scratch.scores,
+                      kW,
+                      maxima};
+  if constexpr (kPairs<S>) {
+    products.depth = pairs_of(settings.head_dim);
+    products.factor = query_factor(settings);
+  }
+  if (keys.full && settings.softcap == 0 && !settings.has_alibi) {
+    multiply<S, Operand::rows, Finish::store_max, S::kScoreRows, S::kScoreVectors>(products, count);
+  } else {
+    multiply<S, Operand::rows, Finish::store, S::kScoreRows, S::kScoreVectors>(products, count);
+    LaneRules<S> rules;
+    fill_lane_rules<S>(tile, panel, keys, rules);
+    finish_scores<S>(settings, rules, keys, scratch.scores, maxima);
+  }
+}
+
+// Step 2 of a panel, and dropout.
+template <class S>
+void weigh_panel(const Settings& settings, const Tile& tile, const ForwardScratch& scratch,
+                 const PanelKeys& keys, const float* before, int panel) {
+  constexpr int kW = kWidth<S>;
+  const int64_t count = keys.end - keys.begin;
+  const bool drops = settings.dropout.threshold != 0;
+  if (drops) fill_keep<S>(settings, tile, keys, panel, scratch.keep);
+  if constexpr (kPairs<S>) {
+    weigh_pairs<S>(count, before, scratch, panel, drops ? scratch.keep : nullptr);
+  } else {
+    weigh<S>(count, before, scratch.maxima + panel * kW, scratch.scores, scratch.sums + panel * kW,
+             scratch.factors);
+    if (!drops) return;
+    for (int64_t i = 0; i < count * kW; i += S::kLanes) {
+      S::store(scratch.scores + i, S::mul(S::load(scratch.scores + i), S::load(scratch.keep + i)));
+    }
+  }
+}
+
+// Step 3 of a panel.
+template <class S>
+void add_values(const Settings& settings, const Tile& tile, const ForwardScratch& scratch,
+                const Block& block, const PanelKeys& keys, int panel) {
+  constexpr int kW = kWidth<S>;
+  const int64_t count = keys.end - keys.begin;
+  constexpr int64_t kKeys = kPairs<S> ? 2 : 1;  // of an element
+  const int64_t steps = (count + kKeys - 1) / kKeys;
+  float* const out = scratch.outs + int64_t{panel} * settings.value_dim * kW;
+  const Rows values = {row_of(block.values, (keys.begin - block.begin) / kKeys),
+                       block.values.stride, block.values.strip};
+  Product sums = {static_cast<const float*>(values.data),
+                  values.stride,
+                  scratch.scores,
+                  kW,
+                  steps,
+                  out,
+                  kW,
+                  scratch.factors,
+                  values.strip};
+  // The last pair may hold a key that no lane sees.
+  const bool all_seen = keys.full && count % kKeys == 0;
+  const bool apart = !all_seen && !all_finite<S>(values, steps, settings.value_dim);
+  if (apart) sums.depth = 0;  // 0 * NaN: a weight of 0 would not keep an invisible value out
+  multiply<S, Operand::columns, Finish::rescale, S::kScoreRows, S::kScoreVectors>(
+      sums, settings.value_dim);
+  if (!apart) return;
+  const PanelLanes lanes = {panel * kW, kW, kW};
+  if constexpr (kPairs<S>) {
+    add_visible_pairs(settings, tile, keys, lanes, scratch.scores, values, out);
+  } else {
+    add_visible_values(settings, tile, keys, lanes, scratch.scores, values, out);
   }
 }
 
@@ -140,60 +244,12 @@ void attend_panel(const Settings& settings, const Tile& tile, const ForwardScrat
                   const Block& block, int panel) {
   constexpr int kW = kWidth<S>;
   const PanelKeys keys = keys_of_panel<S>(tile, panel, block.begin, block.end);
-  const int64_t count = keys.end - keys.begin;
-  if (count <= 0) return;
-  float* const maxima = scratch.maxima + panel * kW;
+  if (keys.end <= keys.begin) return;
   float before[kW];
-  for (int i = 0; i < kW; ++i) before[i] = maxima[i];
-
-  const float* queries = scratch.queries + int64_t{panel} * settings.head_dim * kW;
-  const Product products = {row_of(block.keys, keys.begin - block.begin),
-                            block.keys.stride,
-                            queries,
-                            kW,
-                            settings.head_dim,
-                            scratch.scores,
-                            kW,
-                            maxima};
-  constexpr int kRows = S::kScoreRows;
-  constexpr int kVectors = S::kScoreVectors;
-  if (keys.full && settings.softcap == 0 && !settings.has_alibi) {
-    multiply<S, Operand::rows, Finish::store_max, kRows, kVectors>(products, count);
-  } else {
-    multiply<S, Operand::rows, Finish::store, kRows, kVectors>(products, count);
-    LaneRules<S> rules;
-    fill_lane_rules<S>(tile, panel, keys, rules);
-    finish_scores<S>(settings, rules, keys, scratch.scores, maxima);
-  }
-
-  weigh<S>(count, before, maxima, scratch.scores, scratch.sums + panel * kW, scratch.factors);
-  if (settings.dropout.threshold != 0) {
-    fill_keep<S>(settings, tile, keys, panel, scratch.keep);
-    for (int64_t i = 0; i < count * kW; i += S::kLanes) {
-      S::store(scratch.scores + i, S::mul(S::load(scratch.scores + i), S::load(scratch.keep + i)));
-    }
-  }
-
-  float* const out = scratch.outs + int64_t{panel} * settings.value_dim * kW;
-  const Rows values = {row_of(block.values, keys.begin - block.begin), block.values.stride,
-                       block.values.strip};
-  Product sums = {static_cast<const float*>(values.data),
-                  values.stride,
-                  scratch.scores,
-                  kW,
-                  count,
-                  out,
-                  kW,
-                  scratch.factors,
-                  values.strip};
-  if (!keys.full && !all_finite<S>(values, count, settings.value_dim)) {
-    // 0 * NaN: a weight of 0 would not keep an invisible value out.
-    sums.depth = 0;
-    multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);
-    add_visible_values(settings, tile, keys, {panel * kW, kW, kW}, scratch.scores, values, out);
-    return;
-  }
-  multiply<S, Operand::columns, Finish::rescale, kRows, kVectors>(sums, settings.value_dim);
+  for (int i = 0; i < kW; ++i) before[i] = scratch.maxima[panel * kW + i];
+  score_keys<S>(settings, tile, scratch, block, keys, panel);
+  weigh_panel<S>(settings, tile, scratch, keys, before, panel);
+  add_values<S>(settings, tile, scratch, block, keys, panel);
 }
 
 // The factor that makes outs of O, and the row's lse.
@@ -247,8 +303,13 @@ void start_tile(const Settings& settings, const ForwardTile& tile, const Forward
   const auto zero = S::set1(0);
   for (int first = 0; first < tile.rows; first += kW) {
     const Rows from = rows_from(settings.element, tile.q, first);
-    pack_panel<S, kW>(settings.element, from, tile.rows - first, settings.head_dim,
-                      query_factor(settings), scratch.queries + int64_t{first} * settings.head_dim);
+    float* const queries = scratch.queries + int64_t{first} * settings.head_dim;
+    if constexpr (kPairs<S>) {
+      pack_query_pairs<S>(from, tile.rows - first, settings.head_dim, queries);
+    } else {
+      pack_panel<S, kW>(settings.element, from, tile.rows - first, settings.head_dim,
+                        query_factor(settings), queries);
+    }
     float* const out = scratch.outs + int64_t{first} * settings.value_dim;
     for (int64_t i = 0; i < int64_t{settings.value_dim} * kW; i += S::kLanes) {
       S::store(out + i, zero);
@@ -266,7 +327,7 @@ void attend_part(const Settings& settings, const ForwardTile& tile, const Forwar
   constexpr int kW = kWidth<S>;
   start_tile<S>(settings, tile, scratch);
   const int panels = (tile.rows + kW - 1) / kW;
-  const int64_t begin = tile.key_begin[0];
+  const int64_t begin = first_of_pair<S>(tile.key_begin[0]);
   const int64_t end = tile.key_end[panels * kW - 1];
   const int64_t step = settings.block_keys;
   // Blocks start at multiples of their length, so a row's result does not depend on its tile.

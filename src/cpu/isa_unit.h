@@ -7,9 +7,10 @@
 
 namespace tilewise::cpu {
 
-// Independent multiply-adds in registers: the peak that shares are measured against.
+// Independent multiply-adds in registers, or products of pairs: the peak that shares are measured
+// against.
 template <class S>
-__attribute__((noinline)) double fma_rounds(int64_t rounds) {
+__attribute__((noinline)) double product_rounds(int64_t rounds) {
   using Vector = typename S::Vector;
   constexpr int kSums = 12;  // more than latency x ports, fewer than registers
   Vector sum[kSums];
@@ -17,7 +18,11 @@ __attribute__((noinline)) double fma_rounds(int64_t rounds) {
   TW_UNROLL for (int i = 0; i < kSums; ++i) sum[i] = S::set1(static_cast<float>(i));
   for (int64_t r = 0; r < rounds; ++r) {
     TW_UNROLL for (int i = 0; i < kSums; ++i) {
-      sum[i] = S::fma(sum[i], factor, factor);
+      if constexpr (kPairs<S>) {
+        sum[i] = S::dot(factor, factor, sum[i]);
+      } else {
+        sum[i] = S::fma(sum[i], factor, factor);
+      }
       S::pin(sum[i]);
     }
   }
@@ -28,13 +33,18 @@ __attribute__((noinline)) double fma_rounds(int64_t rounds) {
   S::store(lanes, total);
   volatile float used = lanes[0];
   static_cast<void>(used);
-  return 2.0 * kSums * S::kLanes * static_cast<double>(rounds);
+  return (kPairs<S> ? 4.0 : 2.0) * kSums * S::kLanes * static_cast<double>(rounds);
 }
 
 template <class S>
 constexpr ForwardKernels forward_of() {
   return {kWidth<S>,       S::kScoreRows,   &forward_tile<S>,
           &attend_part<S>, &merge_parts<S>, &copy_keys<S>};
+}
+
+template <class S, class Thin, class Narrow = S>
+constexpr PairKernels pair_kernels_of() {
+  return {forward_of<S>(), forward_of<Narrow>(), forward_of<Thin>(), &product_rounds<S>};
 }
 
 // Thin: S with one vector in a panel; Narrow: with fewer.
@@ -57,7 +67,7 @@ constexpr Kernels kernels_of(const char* name) {
   kernels.standard_d_scores = &standard_d_scores<S>;
   kernels.standard_d_q = &standard_d_q<S>;
   kernels.standard_d_kv = &standard_d_kv<S>;
-  kernels.fma_rounds = &fma_rounds<S>;
+  kernels.fma_rounds = &product_rounds<S>;
   return kernels;
 }
 

@@ -120,8 +120,12 @@ double measure_fma_peak(int threads) {
 double measure_matrix_peak(int threads) {
   std::string why_not;
   const Kernels* const kernels = choose_kernels(why_not);
-  if (kernels == nullptr || kernels->tiles == nullptr) return 0;
-  return sum_of_rates(threads, kernels->tiles->dot_rounds, kTileRounds);
+  if (kernels == nullptr) return 0;
+  if (kernels->tiles != nullptr) {
+    return sum_of_rates(threads, kernels->tiles->dot_rounds, kTileRounds);
+  }
+  if (kernels->pairs == nullptr) return 0;
+  return sum_of_rates(threads, kernels->pairs->dot_rounds, kRounds);
 }
 
 }  // namespace tilewise::cpu

@@ -24,7 +24,8 @@ const CpuMachine& cpu_machine();
 // each usually reaches in half a millisecond of its CPU time, in the instruction set that runs. 0
 // when TILEWISE_ISA names none that can.
 double measure_fma_peak(int threads);
-// The same of bf16 products on matrix tiles; 0 where the instruction set that runs has none.
+// The same of bf16 products, on matrix tiles or of pairs in vectors; 0 where the instruction set
+// that runs has neither.
 double measure_matrix_peak(int threads);
 
 }  // namespace tilewise::cpu

@@ -2,7 +2,8 @@
 //
 // B and C rows are vectors (queries, or head_dim, in SIMD lanes); every element of A is broadcast
 // from where it lies. A row of the product is summed over depth in order, whatever the tile height,
-// so equal rows of A give equal bits. docs/cpu-kernels.md
+// so equal rows of A give equal bits. Where S multiplies pairs of bf16, an element of A and B is a
+// pair, and depth counts pairs. docs/cpu-kernels.md
 #pragma once
 
 #include "cpu/simd.h"
@@ -13,7 +14,7 @@ namespace tilewise::cpu {
 enum class Operand { rows, columns };
 
 enum class Finish {
-  store,      // C = product
+  store,      // C = product, of pairs times `factor`
   store_max,  // and lanes = max(lanes, C), NaN ignored
   rescale,    // C = C * lanes + product
   add         // C += product
@@ -29,6 +30,7 @@ struct Product {
   int64_t c_stride;
   float* lanes;       // [vectors], for store_max and rescale
   int64_t strip = 0;  // columns: from A's first kRows rows to the next; 0: they lie side by side
+  float factor = 1;
 };
 
 // noinline: inlined into a large caller GCC 12 spills the sums (77 instead of 97 % of peak).
@@ -51,7 +53,8 @@ __attribute__((noinline)) void product_tile(const Product& product) {
     }
     TW_UNROLL for (int r = 0; r < kRows; ++r) {
       const Vector x = S::set1(kA == Operand::rows ? a[r * a_stride] : a[r]);
-      TW_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = S::fma(x, line[v], sum[r][v]);
+      TW_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] =
+          multiply_add<S>(x, line[v], sum[r][v]);
     }
     a += kA == Operand::rows ? 1 : a_stride;
     b += b_stride;
@@ -63,6 +66,9 @@ __attribute__((noinline)) void product_tile(const Product& product) {
     }
     TW_UNROLL for (int r = 0; r < kRows; ++r) {
       float* c = product.c + r * product.c_stride + v * S::kLanes;
+      if constexpr (kPairs<S> && (kFinish == Finish::store || kFinish == Finish::store_max)) {
+        sum[r][v] = S::mul(sum[r][v], S::set1(product.factor));
+      }
       if constexpr (kFinish == Finish::rescale) sum[r][v] = S::fma(S::load(c), lanes, sum[r][v]);
       if constexpr (kFinish == Finish::add) sum[r][v] = S::add(S::load(c), sum[r][v]);
       if constexpr (kFinish == Finish::store_max) lanes = S::max(sum[r][v], lanes);

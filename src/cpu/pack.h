@@ -201,10 +201,11 @@ bool all_finite(const Rows& rows, int64_t count, int dim) {
     const float* line = data + r * step;
     int64_t i = 0;
     for (; i + S::kLanes <= length; i += S::kLanes) {
-      sum = S::fma(S::load(line + i), S::set1(0), sum);
+      sum = multiply_add<S>(S::load(line + i), S::set1(0), sum);
     }
     if (i < length) {
-      sum = S::fma(S::load_first(line + i, static_cast<int>(length - i)), S::set1(0), sum);
+      const auto last = S::load_first(line + i, static_cast<int>(length - i));
+      sum = multiply_add<S>(last, S::set1(0), sum);
     }
   }
   float lanes[S::kLanes];

@@ -18,6 +18,12 @@
 //   store_strips                          one vector as strips of kScoreRows columns
 //   pin                                   keeps the compiler from folding a load into its use
 //
+// Where vectors multiply pairs of bf16 (pairs.h), a vector also holds 2 * kLanes words:
+//
+//   dot                                   a.low b.low + a.high b.high + sum, in floats
+//   pack                                  two vectors of floats to nearest even: low, high halves
+//   load_words join_words                 2 * kLanes words; or kLanes low and as many high halves
+//
 // An instruction-set unit (isa_*.cc) includes no standard header with inline functions and calls
 // none of the inline functions of src/: the linker may keep its copy, compiled for an instruction
 // set the machine lacks. Kernels are templates over the struct, so their names differ by set.
@@ -33,6 +39,22 @@
 #endif
 
 namespace tilewise::cpu {
+
+// Whether products are of pairs of bf16.
+template <class S>
+constexpr bool kPairs = requires(typename S::Vector v) {
+  S::dot(v, v, v);
+};
+
+template <class S>
+TW_INLINE typename S::Vector multiply_add(typename S::Vector a, typename S::Vector b,
+                                          typename S::Vector sum) {
+  if constexpr (kPairs<S>) {
+    return S::dot(a, b, sum);
+  } else {
+    return S::fma(a, b, sum);
+  }
+}
 
 template <class S>
 struct Exp2Parts {

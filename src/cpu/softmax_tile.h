@@ -29,14 +29,20 @@ struct PanelKeys {
   bool full;  // every lane sees every key
 };
 
-// The part of the keys [begin, end) that some lane sees.
+// Pairs of keys start at even ones.
+template <class S>
+TW_INLINE int64_t first_of_pair(int64_t key) {
+  return kPairs<S> ? key - key % 2 : key;
+}
+
+// The part of the keys [begin, end) that some lane sees, from the first of a pair on.
 template <class S>
 TW_INLINE PanelKeys keys_of_panel(const Tile& tile, int panel, int64_t begin, int64_t end) {
   const int64_t* const lane_begin = tile.key_begin + panel * kWidth<S>;
   const int64_t* const lane_end = tile.key_end + panel * kWidth<S>;
   const int last = kWidth<S> - 1;
   PanelKeys keys;
-  keys.begin = lane_begin[0] > begin ? lane_begin[0] : begin;
+  keys.begin = lane_begin[0] > begin ? first_of_pair<S>(lane_begin[0]) : begin;
   keys.end = lane_end[last] < end ? lane_end[last] : end;
   keys.full = lane_begin[last] <= keys.begin && lane_end[0] >= keys.end;
   return keys;

@@ -23,6 +23,31 @@ void add_visible_values(const Settings& settings, const Tile& tile, const PanelK
   }
 }
 
+void add_visible_pairs(const Settings& settings, const Tile& tile, const PanelKeys& keys,
+                       const PanelLanes& lanes, const float* weights, const Rows& values,
+                       float* out) {
+  const auto word_of = [](const float& pair, int64_t key) {
+    uint16_t words[2];
+    __builtin_memcpy(words, &pair, sizeof words);
+    const uint32_t bits = uint32_t{words[key % 2]} << 16;
+    float value = 0;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+  };
+  for (int lane = 0; lane < lanes.width; ++lane) {
+    const int row = lanes.first + lane;
+    for (int64_t j = 0; j < keys.end - keys.begin; ++j) {
+      if (keys.begin + j < tile.key_begin[row] || keys.begin + j >= tile.key_end[row]) continue;
+      const float weight = word_of(weights[j / 2 * lanes.stride + lane], j);
+      const float* const pairs = row_of(values, j / 2);
+      for (int64_t d = 0; d < settings.value_dim; ++d) {
+        const int64_t at = d / values.stride * values.strip + d % values.stride;
+        out[d * lanes.width + lane] += weight * word_of(pairs[at], j);
+      }
+    }
+  }
+}
+
 void add_visible_gradients(const Settings& settings, const BackwardTile& tile,
                            const BackwardScratch& scratch, const Block& block, int width,
                            const int64_t (&row_strides)[2]) {

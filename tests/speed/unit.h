@@ -37,7 +37,7 @@ double multiply_times(int count) {
 
 template <class S>
 double peak_times(int count) {
-  return cpu::fma_rounds<S>(1000L * count);
+  return cpu::product_rounds<S>(1000L * count);
 }
 
 template <class S>
