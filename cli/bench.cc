@@ -108,7 +108,7 @@ double device_peak_flops(const std::string& device, DType dtype) {
 // Measured beside a case; 0: unknown, or none.
 struct Peaks {
   double gflops = 0;         // of multiply-adds; on a device, by its data sheet
-  double matrix_gflops = 0;  // of bf16 products on matrix tiles
+  double matrix_gflops = 0;  // of bf16 products, where they have their own
 };
 
 // Before each case: the clock rate of a shared machine moves.
@@ -156,7 +156,7 @@ std::vector<std::string> cells_of(const Measurement& m) {
 void print_peak(const Peaks& peaks, const BenchOptions& options, Clock clock) {
   std::string matrix;
   if (peaks.matrix_gflops > 0) {
-    matrix = fmt::format(", {:.1f} of bf16 on matrix tiles,", peaks.matrix_gflops);
+    matrix = fmt::format(", {:.1f} of bf16 products,", peaks.matrix_gflops);
   }
   fmt::print("peak: {:.1f} GFLOP/s of fp32 multiply-add{} with {} {}; {}, {} samples\n",
              peaks.gflops, matrix, num_threads(), num_threads() == 1 ? "thread" : "threads",

@@ -67,12 +67,15 @@ endforeach()
 # hot loops (bounds are GCC's). Neither says anything of a sanitized build.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT TILEWISE_SANITIZE)
   add_executable(micro_kernel_speed
-    tests/speed/micro_kernel_speed.cc tests/speed/avx2.cc tests/speed/avx512.cc)
+    tests/speed/micro_kernel_speed.cc tests/speed/avx2.cc tests/speed/avx512.cc
+    tests/speed/avx512bf16.cc)
   tilewise_compiled(micro_kernel_speed)
   set_source_files_properties(tests/speed/avx2.cc PROPERTIES
     COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx2_options}")
   set_source_files_properties(tests/speed/avx512.cc PROPERTIES
     COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options}")
+  set_source_files_properties(tests/speed/avx512bf16.cc PROPERTIES
+    COMPILE_OPTIONS "${tilewise_isa_options};${tilewise_avx512_options};-mavx512bf16")
   set_target_properties(micro_kernel_speed PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_test(NAME micro_kernel_speed COMMAND micro_kernel_speed)

@@ -19,5 +19,6 @@ struct Unit {
 
 extern const Unit kAvx2;
 extern const Unit kAvx512;
+extern const Unit kAvx512Bf16;
 
 }  // namespace tilewise::speed

@@ -100,7 +100,7 @@ int failures_of(const Unit& unit) {
 
 int run() {
   int failures = 0;
-  for (const Unit* unit : {&kAvx2, &kAvx512}) {
+  for (const Unit* unit : {&kAvx2, &kAvx512, &kAvx512Bf16}) {
     if (unit->available()) {
       failures += failures_of(*unit);
     } else {

@@ -32,7 +32,8 @@ double multiply_times(int count) {
   for (int i = 0; i < count; ++i) {
     cpu::multiply<S, kA, kFinish, kRows, kVectors>(product, Operands::kRows);
   }
-  return 2.0 * Operands::kRows * Operands::kDepth * kWidth * count;
+  const double products = cpu::kPairs<S> ? 2 : 1;  // of an element
+  return 2.0 * products * Operands::kRows * Operands::kDepth * kWidth * count;
 }
 
 template <class S>
