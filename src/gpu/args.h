@@ -28,6 +28,10 @@ constexpr float kSmallSoftcap = 0.6f;
 struct SoftcapTerms {
   float cap;
   float term[5];
+  // The exponent of a score s that is not scaled yet is s (tiny[0] + tiny[1] s^2 + tiny[2] s^4)
+  // where s^2 <= tiny_limit (launch.cc: |y| <= 0.3, relative error 1.2e-6). -1: use it nowhere.
+  float tiny_limit;
+  float tiny[3];
 };
 
 // Hands out units in a dynamic schedule. It lies in the caller's workspace, which nobody clears: a

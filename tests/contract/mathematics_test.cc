@@ -53,6 +53,11 @@ TEST(Mathematics, Softcap) {
   expect_all_match_everywhere({"q=33 kv=70 d=16 softcap=30", "q=33 kv=70 d=16 softcap=0.5",
                                "q=3 kv=5 d=16 softcap=1.5 mask=causal",
                                "q=20 kv=40 d=16 softcap=50 data=large"});
+  // Blocks of tiny, middling and large scores take different ways on the GPU, and meet in one row.
+  expect_all_match_everywhere({"q=70 kv=400 d=64 softcap=50", "q=70 kv=400 d=64 softcap=8",
+                               "q=70 kv=400 d=128 softcap=8 mask=causal data=outlier",
+                               "q=70 kv=400 d=64 softcap=50 scale=1e-18",
+                               "q=70 kv=400 d=64 softcap=1e-12"});
 }
 
 TEST(Mathematics, GroupedHeads) {

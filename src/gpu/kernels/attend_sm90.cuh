@@ -55,15 +55,14 @@ struct Attend {
     issue_qk();
     wgmma_wait<0>();
     release_k();
-    first_softmax();
     for (;;) {
+      first_softmax();
       finish_store();
 #pragma unroll
       for (int i = 0; i < kSpec.v_dim / 2; ++i) o[i] = 0.0f;
       skip_v(item.skip_right);
       walk_blocks();
       if (!edge()) break;
-      first_softmax();
     }
     finish_store();
     wait_stores_done();
@@ -92,15 +91,18 @@ struct Attend {
     issue_pv();
     wgmma_wait<1>();
     release_k();
-    shape_scores(n, kMasks);
     // Packed into a second set while PV reads p: writing p now would serialise every wgmma (C7513).
     Uint32 next[kBlock / 4];
     float sum[2];
-    exponentiate<kElement>(s, next, rows, c, sum);
     float factor[2] = {1.0f, 1.0f};
-    // This branch also keeps ptxas from moving the next wait up above the exps.
-    const bool rescued = __any_sync(kAllLanes, too_large<kElement>(sum));
-    if (rescued) rescue(next, sum, factor);
+    bool rescued = false;
+    if (!take_tiny(next, sum, n)) {
+      shape_scores(n, kMasks);
+      exponentiate<kElement>(s, next, rows, c, sum);
+      // This branch also keeps ptxas from moving the next wait up above the exps.
+      rescued = __any_sync(kAllLanes, too_large<kElement>(sum));
+      if (rescued) rescue(next, sum, factor);
+    }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
     drop(next, n);
@@ -121,13 +123,15 @@ struct Attend {
     release_v();
     wgmma_wait<0>();
     release_k();
-    shape_scores(n, kMasks);
     float sum[2];
-    exponentiate<kElement>(s, p, rows, c, sum);
-    if (__any_sync(kAllLanes, too_large<kElement>(sum))) {
-      float factor[2];
-      rescue(p, sum, factor);
-      scale_o(factor);
+    if (!take_tiny(p, sum, n)) {
+      shape_scores(n, kMasks);
+      exponentiate<kElement>(s, p, rows, c, sum);
+      if (__any_sync(kAllLanes, too_large<kElement>(sum))) {
+        float factor[2];
+        rescue(p, sum, factor);
+        scale_o(factor);
+      }
     }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
@@ -171,6 +175,19 @@ struct Attend {
     drop(p, n);
   }
 
+  TW_DEVICE bool hides(int n) const {
+    return n >= item.free_end || (kSpec.bound_left && n < item.free_begin);
+  }
+
+  // Softcap where nothing is hidden and all scores are tiny: their weights. False: a score is not,
+  // or a sum left the range, and s is as it was.
+  TW_DEVICE bool take_tiny(Uint32 (&weights)[kBlock / 4], float (&sum)[2], int n) {
+    if constexpr (!kSpec.softcap || kSpec.alibi) return false;
+    if ((kMasks && hides(n)) || !all_tiny(s, args.softcap_terms)) return false;
+    exponentiate_tiny<kElement>(s, weights, rows, args.softcap_terms, sum);
+    return !__any_sync(kAllLanes, too_large<kElement>(sum));
+  }
+
   // Softcap, ALiBi and mask, in this order (contracts: Mathematics). One copy of the code for free
   // and masked blocks: a test a block costs nothing that shows, a second step doubles the time that
   // ptxas takes.
@@ -182,7 +199,7 @@ struct Attend {
       const int distance = first_row(item) + item.off - first_key(n);
       add_alibi(s, scale, slope, static_cast<float>(distance));
     }
-    if (may_hide && (n >= item.free_end || (kSpec.bound_left && n < item.free_begin))) {
+    if (may_hide && hides(n)) {
       const RowLimits limits = limits_of_thread<kSpec>(item, first_row(item), item.kv_len);
       mask_scores<kSpec.bound_left != 0>(s, limits, first_key(n));
     }

@@ -150,6 +150,41 @@ TW_DEVICE void cap_scores(float (&s)[kCount], float score_scale, const SoftcapTe
   }
 }
 
+// Whether softcap may take exponentiate_tiny for all scores of the warp. Not for NaN.
+template <int kCount>
+TW_DEVICE bool all_tiny(const float (&s)[kCount], const SoftcapTerms& terms) {
+  Uint32 largest[2] = {};  // bits of floats that are not negative: ordered as they are
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    const float low = fmaxf(fabsf(s[i]), fabsf(s[i + 1]));
+    const float high = fmaxf(fabsf(s[i + 2]), fabsf(s[i + 3]));
+    Uint32& most = largest[i / 4 % 2];
+    most = __vimax3_u32(most, __float_as_uint(low), __float_as_uint(high));
+  }
+  const float most = __uint_as_float(largest[0] > largest[1] ? largest[0] : largest[1]);
+  return !__any_sync(kAllLanes, !(most * most <= terms.tiny_limit));
+}
+
+// exponentiate() of tiny scores before their scale and softcap, which cost three operations more.
+template <Element kElement, int kCount>
+TW_DEVICE void exponentiate_tiny(const float (&s)[kCount], Uint32 (&p)[kCount / 2],
+                                 const RowState& rows, const SoftcapTerms& terms, float (&sum)[2]) {
+  const auto weight = [&](float score, float reference) {
+    const float square = score * score;
+    const float slope = __fmaf_rn(square, terms.tiny[2], terms.tiny[1]);
+    return exp2_approx(__fmaf_rn(score, __fmaf_rn(square, slope, terms.tiny[0]), -reference));
+  };
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const int row = i % 2;
+    const float low = weight(s[2 * i], rows.reference[row]);
+    const float high = weight(s[2 * i + 1], rows.reference[row]);
+    sum[row] = i < 2 ? low : sum[row] + low;
+    sum[row] += high;
+    p[i] = pack<kElement>(low, high);
+  }
+}
+
 // s = s * score_scale - slope * |distance|; `distance` is that of the thread's first row and first
 // column of the tile, and falls by one for each column to the right.
 template <int kCount>
