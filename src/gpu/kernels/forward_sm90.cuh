@@ -19,8 +19,7 @@
 namespace tilewise::gpu {
 
 // The loops of the loading warps only wait: copies of them buy nothing, and without "unroll 1" they
-// were a fifth of the kernel's code. With softcap, ptxas spills less in the K warp's 32 registers
-// when it may copy that loop.
+// were a fifth of the kernel's code.
 
 // One tile of 64-column boxes, each `rows` x 128 bytes in shared memory.
 TW_DEVICE void load_tile(const TensorMap& map, Uint32 shared, Barrier& full, int rows, int columns,
@@ -41,7 +40,8 @@ TW_DEVICE void load_k(const ForwardArgs& args, Shared<kSpec>& shared) {
   UnitIndex<kSpec> indices;
   RingIndex<kSlots> slot;
   RingIndex<kSpec.k_stages> at;
-  constexpr int kCopies = kSpec.softcap ? 4 : 1;
+  // These have work or registers besides, and with one copy ptxas spills in the K warp.
+  constexpr int kCopies = kSpec.softcap || kSpec.varlen || kSpec.dropout ? 4 : 1;
   bool flipped = false;
   for (int index = blockIdx.x;; index = indices.after(args, index)) {
     Unit unit = decoder.decode(args, index);
