@@ -62,7 +62,7 @@ constexpr ForwardShape shape_of_sm90(const KernelSpec& spec) {
   // setmaxnreg moves registers inside the CTA's own pool: threads x the count ptxas gave at launch.
   shape.consumer_registers = spec.consumers == 4 ? 112 : 232;
   shape.producer_registers = spec.consumers == 4 ? 32 : 40;
-  if (spec.consumers == 3) {  // softcap needs the registers that spare the K warp a spill
+  if (spec.consumers == 3) {  // softcap: large scores take more registers
     shape.consumer_registers = spec.softcap ? 160 : 152;
     shape.producer_registers = spec.softcap ? 32 : 56;
   }
