@@ -1,7 +1,7 @@
 // Between the two products on matrix tiles: from scores [rows, keys] to weights in bf16.
 //
-// The main road takes no maximum. Weights are exp2(c S - r), where r is a power-of-two reference of
-// the row: its maximum when the row was last looked at, rounded up. Only when some weight is above
+// The main road takes no maximum. Weights are exp2(c S - r), where r is a reference of the row, an
+// integer: its maximum when the row was last looked at, rounded up. Only when some weight is above
 // 2^15 (or NaN) is the unit weighed again, carefully: a new maximum, a new reference, and what was
 // summed before scaled by a power of two, which is exact. Sums are of weights before their rounding
 // to bf16, and two sums of each row take turns, so that weighing again starts from the old one.
@@ -13,9 +13,10 @@
 namespace tilewise::cpu {
 
 constexpr int kMostTilePanels = 8;
-// References beyond are not rounded, and their rows always weighed carefully: c S - r in one
-// operation differs from the rounded c S that r was taken from, there by more than a weight allows.
+// Rows of references beyond are always weighed carefully: c S - r in one operation differs from the
+// rounded c S that r was taken from, there by more than a weight allows.
 constexpr float kLargestReference = 1 << 20;
+constexpr float kAllIntegers = 1 << 23;  // floats from here on
 
 // Scores of consecutive rows and keys, and what becomes of them.
 struct TileUnit {
@@ -101,9 +102,10 @@ void mask_scores(const TileCall<S>& call, const TileUnit& unit, int rows) {
   }
 }
 
-// The reference of a row whose scores go up to `highest`.
+// The reference of a row whose scores go up to `highest`: an integer, so that factors are powers of
+// two, and no bit depends on when a product meets its factor.
 TW_INLINE float reference_of(float highest) {
-  if (!(highest > -kLargestReference && highest < kLargestReference)) return highest;
+  if (!(highest > -kAllIntegers && highest < kAllIntegers)) return highest;
   const auto below = static_cast<float>(static_cast<int>(highest));  // towards 0
   return below < highest ? below + 1 : below;
 }
